@@ -1,0 +1,25 @@
+# One static library per folder. CARAT_LAYERS is the allowed direction: a folder may link only folders before it.
+set(CARAT_LAYERS base gguf quant text model exec engine server cli)
+
+# carat_library(folder SOURCES ... [LINKS ...]): the library carat_<folder>, linking only lower layers.
+function(carat_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(carat_${name} STATIC ${arg_SOURCES})
+  target_link_libraries(carat_${name} PUBLIC carat_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+endfunction()
+
+# carat_test(name SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s]): one GoogleTest program, each test known to ctest.
+function(carat_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS} carat_test_support GTest::gtest GTest::gmock)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    SKIP_REGULAR_EXPRESSION "skipped: ")
+endfunction()

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "exec/kernel_choice.h"
+#include "model/model.h"
+#include "quant/format.h"
+
+namespace carat::exec {
+
+// One token to run. Rows of a pass may belong to any mix of sequences; the rows of one sequence stand in order and
+// continue at its current length. A prompt chunk and a decode step are the same call.
+struct Row {
+  int32_t token;
+  uint32_t position;
+  uint32_t sequence;
+  bool wants_logits;
+};
+
+struct Candidate {
+  int32_t token;
+  float logit;
+};
+
+struct ExecutorOptions {
+  uint32_t context = 4096;       // positions a sequence may hold
+  uint32_t sequences = 1;
+  uint32_t chunk = 512;          // most rows in one forward pass
+  uint32_t outputs = 64;         // most rows that want logits in one forward pass
+  unsigned threads = 0;          // CPU workers; 0: all
+  bool kv_share_shortcut = true; // stop rows that want no logits after the last layer that owns keys and values
+  quant::Format kv_format = quant::Format::kF16;
+  KernelChoices kernels;
+  const std::atomic<bool>* cancelled = nullptr;  // checked between layers; a set flag ends forward() with kInterrupted
+  Logger log;
+};
+
+// Runs a model. Owns the cache of its sequences. Not thread-safe: one caller at a time.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual const model::Model& model() const = 0;
+  virtual const ExecutorOptions& options() const = 0;
+
+  // Runs the rows and appends their keys and values to the caches. Throws kBadArgument on rows that do not continue
+  // their sequence, exceed the context or the limits above; then nothing was changed. An error or interruption later
+  // leaves the touched sequences at their old length.
+  virtual void forward(std::span<const Row> rows) = 0;
+
+  // Results of the last forward(): one output per row with wants_logits, in row order. Logits are after the soft-cap
+  // and finite (forward throws kNonFinite otherwise).
+  virtual uint32_t outputs() const = 0;
+  virtual std::span<const float> logits(uint32_t output) = 0;  // [V], valid until the next forward()
+  // The k largest logits, largest first, equal logits by lower token id. k is clipped to V.
+  virtual void best(uint32_t output, uint32_t k, std::vector<Candidate>& out) = 0;
+  // The logits of the given tokens, in their order.
+  virtual void logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) = 0;
+
+  virtual uint32_t length(uint32_t sequence) const = 0;
+  // Forgets everything from position n on, so that the next row may be at n. When the sliding window of n is gone the
+  // sequence is emptied instead. Returns the new length: n or 0.
+  virtual uint32_t truncate(uint32_t sequence, uint32_t n) = 0;
+};
+
+// Selection on host logits, for executors that have them there.
+void select_best(std::span<const float> logits, uint32_t k, std::vector<Candidate>& out);
+
+}  // namespace carat::exec

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "exec/executor.h"
+#include "model/kv_layout.h"
+
+namespace carat::exec {
+
+// Lengths of the sequences of one executor and the rules rows must follow; shared by all executors so that they accept
+// and refuse the same things.
+class SequenceTable {
+ public:
+  SequenceTable(const model::Config& config, const ExecutorOptions& options);
+
+  const model::KvLayout& layout() const { return layout_; }
+  uint32_t length(uint32_t sequence) const;
+  // Throws kBadArgument when the rows break a rule; changes nothing.
+  void check(std::span<const Row> rows) const;
+  // Call before the first cache write of a pass: remembers how far rings will have been overwritten.
+  void begin(std::span<const Row> rows);
+  // Call when the pass succeeded.
+  void commit(std::span<const Row> rows);
+  uint32_t truncate(uint32_t sequence, uint32_t n);
+
+ private:
+  struct State {
+    uint32_t length = 0;
+    uint32_t written = 0;  // one past the highest position ever written since the sequence was empty
+  };
+  uint32_t vocabulary_;
+  uint32_t max_rows_;
+  uint32_t max_outputs_;
+  model::KvLayout layout_;
+  std::vector<State> states_;
+};
+
+}  // namespace carat::exec

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf/reader.h"
+
+namespace carat::gguf {
+
+// Writes a GGUF v3 file front to back without holding tensor data: first metadata and tensor declarations, then the
+// data of each tensor in the declared order, in pieces of any size. The file appears under its name only when finish()
+// succeeded (it is written as NAME.partial before). Errors are kIo with the path.
+class Writer {
+ public:
+  explicit Writer(std::string path, uint32_t alignment = 32);
+  ~Writer();  // removes the unfinished file
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void add(std::string_view key, const Value& value);  // copies what it needs
+  void add_u32(std::string_view key, uint32_t value);
+  void add_i32(std::string_view key, int32_t value);
+  void add_f32(std::string_view key, float value);
+  void add_bool(std::string_view key, bool value);
+  void add_string(std::string_view key, std::string_view value);
+  void add_strings(std::string_view key, std::span<const std::string> values);
+  void add_u32s(std::string_view key, std::span<const uint32_t> values);
+  void add_i32s(std::string_view key, std::span<const int32_t> values);
+  void add_f32s(std::string_view key, std::span<const float> values);
+  void add_bools(std::string_view key, const std::vector<bool>& values);
+
+  // ne without trailing ones; `type` as in find_tensor_type.
+  void declare_tensor(std::string_view name, uint32_t type, std::span<const uint64_t> ne);
+
+  void begin_data();                              // writes the header; no add or declare after this
+  void write(std::span<const std::byte> bytes);   // continues the current tensor, moves to the next when it is full
+  void finish();                                  // checks that every tensor is complete, flushes, renames
+
+ private:
+  struct Declared {
+    std::string name;
+    uint32_t type;
+    std::vector<uint64_t> ne;
+    uint64_t bytes;
+  };
+  void pad();
+
+  std::string path_;
+  std::string partial_path_;
+  uint32_t alignment_;
+  std::vector<std::byte> metadata_;  // encoded key-value pairs
+  std::vector<std::string> keys_;
+  std::vector<Declared> tensors_;
+  std::ofstream out_;
+  std::vector<char> buffer_;
+  uint64_t written_ = 0;
+  size_t current_ = 0;
+  uint64_t current_bytes_ = 0;
+  bool in_data_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace carat::gguf

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gguf/reader.h"
+
+namespace carat::model {
+
+// What one decoder layer is: everything an executor needs to know about it besides its weights.
+struct Layer {
+  uint32_t index = 0;
+  bool sliding = false;     // sliding-window attention; otherwise global
+  uint32_t H = 0;           // query heads
+  uint32_t Hkv = 0;         // key/value heads
+  uint32_t hd = 0;          // head dimension
+  uint32_t F = 0;           // dense feed-forward width
+  bool owns_kv = true;      // false: reads the cache of kv_source
+  uint32_t kv_source = 0;   // == index when owns_kv
+  bool v_from_k = false;    // V is the raw K projection (no attn_v tensor)
+  bool moe = false;
+};
+
+// Hyper-parameters of one file, read and checked against spec 2.1. Dimension letters are the spec's.
+struct Config {
+  std::string architecture;  // "gemma4", or "gemma4-assistant" for a drafter
+  std::string name;
+  uint32_t L = 0;            // layers
+  uint32_t d = 0;            // hidden size
+  uint32_t V = 0;            // vocabulary, from the embedding table
+  uint32_t P = 0;            // per-layer embedding width, 0 when there is none
+  uint32_t W = 0;            // sliding window
+  uint32_t context_length = 0;
+  uint32_t n_kv = 0;         // layers [0, n_kv) own keys and values
+  uint32_t experts = 0;
+  uint32_t experts_used = 0;
+  uint32_t F_expert = 0;
+  float eps = 1e-6f;
+  float softcap = 30.0f;     // 0 disables
+  float rope_base_global = 1e6f;
+  float rope_base_sliding = 1e4f;
+  std::vector<Layer> layers;
+  // Recommended sampling of the file, or the family's defaults (spec 5.8).
+  float temperature = 1.0f;
+  uint32_t top_k = 64;
+  float top_p = 0.95f;
+  // A drafter only: the hidden size of the model it drafts for.
+  uint32_t d_target = 0;
+
+  bool is_drafter() const { return d_target != 0; }
+  float embedding_scale() const;  // sqrt(d)
+};
+
+// Throws kBadFile naming the key. v_from_k and moe are decided by which tensors exist.
+Config read_config(const gguf::ModelFile& file);
+
+}  // namespace carat::model
