@@ -1,0 +1,58 @@
+#pragma once
+
+// Device code only (included from .cu files).
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "exec/cuda/device/check.h"
+
+namespace carat::cuda {
+
+// How a kernel is put on a stream. With `overlap` the kernel may start while its predecessor is still running
+// (programmatic dependent launch); it must then call wait_for_predecessor() in every thread before it touches anything
+// the predecessor reads or writes.
+struct Launch {
+  cudaStream_t stream = nullptr;
+  bool overlap = false;
+};
+
+template <typename... Params, typename... Args>
+void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, const Launch& how,
+            Args&&... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = how.stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = how.overlap ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...), name);
+}
+
+// Raises the dynamic shared memory limit of a kernel once per process and device; call it before launch().
+template <typename Kernel>
+void allow_shared_memory(Kernel kernel, size_t bytes, const char* name) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
+}
+
+#if defined(__CUDACC__)
+// Blocks until the kernel before this one on the stream has finished and its writes are visible.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel start its prologue; it still waits for this one to finish before it reads results.
+__device__ __forceinline__ void release_successor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+#endif
+
+}  // namespace carat::cuda

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "exec/cuda/device/launch.h"
+
+namespace carat::cuda {
+
+// The cache of one owner layer: fp16 [sequence][Hkv][slots][hd], K and V alike. Position p lives in slot p % slots;
+// slots is a multiple of 64, so 64 positions aligned to 64 are contiguous slots.
+struct KvView {
+  __half* k;
+  __half* v;
+  uint32_t slots;
+};
+
+struct AttentionShape {
+  uint32_t H;       // query heads
+  uint32_t Hkv;
+  uint32_t hd;      // 256 or 512 (other multiples of 16 up to 512 take the general kernel)
+  uint32_t window;  // visible keys including the query's own; 0: all
+};
+
+// Consecutive rows of one sequence: row r + i holds position `position` + i.
+struct Segment {
+  uint32_t row;
+  uint32_t count;
+  uint32_t position;
+  uint32_t sequence;
+};
+
+// Query rows are fp16 [rows, H, hd], normalised and rotated; keys and values of all rows are already in the cache.
+// Scale is 1; scores and softmax in fp32; a query at position p sees keys p0 <= p with p - p0 < window.
+
+// Prompt chunks: bf16 output [rows, H * hd]. `tiles` are segments of at most attention_tile_rows(shape) rows each
+// (device memory).
+uint32_t attention_tile_rows(const AttentionShape& shape, uint32_t shared_memory_limit);
+void attention_prefill(const AttentionShape& shape, const __half* q, const KvView& kv, const Segment* tiles,
+                       uint32_t tile_count, __nv_bfloat16* out, uint32_t shared_memory_limit, const Launch& how);
+
+// Decode: one query per row, its position and sequence read from device memory, so that a captured graph needs no
+// parameter update. The keys are split over `splits` blocks per KV head and row; the last block to finish combines.
+// fp32 output [rows, H * hd]. partial: fp32 scratch of attention_decode_scratch() elements; counters: rows * Hkv zeros
+// (left at zero again).
+uint32_t attention_decode_splits(const AttentionShape& shape, uint32_t rows, uint32_t context, uint32_t sm_count);
+uint64_t attention_decode_scratch(const AttentionShape& shape, uint32_t rows, uint32_t splits);
+void attention_decode(const AttentionShape& shape, const __half* q, const KvView& kv, const uint32_t* positions,
+                      const uint32_t* sequences, uint32_t rows, float* out, uint32_t splits, float* partial,
+                      uint32_t* counters, const Launch& how);
+
+}  // namespace carat::cuda
