@@ -12,10 +12,10 @@ namespace carat::model {
 // sliding layers a ring of window + chunk positions, layers that share a cache none (decision 6 of the architecture).
 class KvLayout {
  public:
-  struct Group {           // owner layers with the same shape
+  struct Group {  // owner layers with the same shape
     bool sliding;
     uint32_t Hkv, hd;
-    uint32_t slots;        // positions kept per sequence
+    uint32_t slots;  // positions kept per sequence
     std::vector<uint32_t> layers;
     uint64_t values_per_slot() const { return uint64_t{2} * Hkv * hd; }  // K and V of one layer
   };

@@ -37,15 +37,15 @@ using Vector = std::vector<float>;
 
 struct LayerWeights {
   Vector attn_norm, attn_q_norm, attn_k_norm, post_attention_norm, ffn_norm, post_ffw_norm;  // attn_k_norm: owners only
-  Matrix attn_q, attn_k, attn_v, attn_output;                  // attn_k, attn_v empty where the layer has none
+  Matrix attn_q, attn_k, attn_v, attn_output;  // attn_k, attn_v empty where the layer has none
   Matrix ffn_gate, ffn_up, ffn_down;
   float output_scale = 1.0f;
-  Matrix inp_gate, proj;                                       // PLE (P > 0)
+  Matrix inp_gate, proj;  // PLE (P > 0)
   Vector post_norm;
-  Matrix ffn_gate_inp;                                         // MoE router
+  Matrix ffn_gate_inp;  // MoE router
   Vector ffn_gate_inp_scale, pre_ffw_norm_2, post_ffw_norm_1, post_ffw_norm_2;
   Matrix ffn_gate_up_exps, ffn_gate_exps, ffn_up_exps, ffn_down_exps;  // either the fused or the two separate tensors
-  Vector ffn_down_exps_scale;                                  // [experts], ones when the file has none
+  Vector ffn_down_exps_scale;                                          // [experts], ones when the file has none
 
   Matrix expert_gate(uint32_t expert) const;  // [d -> F_expert]
   Matrix expert_up(uint32_t expert) const;
@@ -53,19 +53,23 @@ struct LayerWeights {
 };
 
 struct Weights {
-  Matrix token_embd;   // [V rows of d]
-  Matrix output;       // the LM head; the same view as token_embd when tied
+  Matrix token_embd;  // [V rows of d]
+  Matrix output;      // the LM head; the same view as token_embd when tied
   Vector output_norm;
-  Vector rope_freqs;   // [hd_global / 2] divisors
-  Matrix per_layer_token_embd;  // [V rows of P*L]
-  Matrix per_layer_model_proj;  // [d -> P*L]
-  Vector per_layer_proj_norm;   // [P]
+  Vector rope_freqs;             // [hd_global / 2] divisors
+  Matrix per_layer_token_embd;   // [V rows of P*L]
+  Matrix per_layer_model_proj;   // [d -> P*L]
+  Vector per_layer_proj_norm;    // [P]
+  Matrix nextn_pre_projection;   // [2 * d_target -> d], a drafter only
+  Matrix nextn_post_projection;  // [d -> d_target], a drafter only
   std::vector<LayerWeights> layers;
 };
 
 // One loaded model: configuration and shape-checked weights over the mapped file. Immutable, shared by executors.
 class Model {
  public:
+  // Throws kBadFile naming the file and the tensor when one is missing, has the wrong shape or a type carat cannot
+  // compute with. Tensors nothing reads (dead K/V of layers that share a cache, vision, audio) are ignored.
   static std::shared_ptr<const Model> load(std::shared_ptr<const gguf::ModelFile> file);
 
   const Config& config() const { return config_; }
