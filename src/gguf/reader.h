@@ -3,12 +3,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -17,20 +17,34 @@
 namespace carat::gguf {
 
 enum class ValueType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9,
-  kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 std::string_view value_type_name(ValueType type);
+// Bytes of one encoded value; 0 for strings and arrays, whose size is in the file, and for unknown types.
+size_t value_type_bytes(ValueType type);
 
 // A flat array; numbers stay encoded in the file's bytes, strings are views into it.
 struct Array {
   ValueType element = ValueType::kU8;
   uint64_t count = 0;
-  std::span<const std::byte> bytes;        // encoded elements; empty for strings
-  std::vector<std::string_view> strings;   // only for kString
+  std::span<const std::byte> bytes;       // encoded elements; empty for strings
+  std::vector<std::string_view> strings;  // only for kString
 
   // Element i as a number, whatever the stored type (bool is 0 or 1). i < count, element is not kString.
   double number(uint64_t i) const;
+  // The same for arrays of integers; throws kBadFile for floating-point elements and beyond 2^63 - 1.
   int64_t integer(uint64_t i) const;
 };
 
@@ -60,12 +74,13 @@ class Metadata {
 
  private:
   std::vector<Entry> entries_;
-  std::unordered_map<std::string_view, size_t> index_;
+  // Ordered, not hashed: a file could choose keys that all fall into one bucket.
+  std::map<std::string_view, size_t> index_;
 };
 
 struct TensorInfo {
   std::string_view name;
-  uint32_t type = 0;                          // id of find_tensor_type
+  uint32_t type = 0;  // id of find_tensor_type
   uint32_t dimensions = 1;
   std::array<uint64_t, 4> ne = {1, 1, 1, 1};  // ne[0] runs fastest; unused dimensions are 1
   uint64_t offset = 0;                        // from the start of the data section
@@ -82,7 +97,8 @@ struct Header {
 };
 
 // Pure function of the bytes of a whole file: every count, length, shape and offset is checked before it is used, in
-// time linear in the header. Throws kBadFile; the message names the field but not the file (the caller adds that).
+// time linear in the header (but for sorting the tensors). Throws kBadFile, or kUnsupported for another version of the
+// container; the message names the field but not the file (the caller adds that).
 Header parse(std::span<const std::byte> file);
 
 // A tensor found in an opened model.
@@ -92,7 +108,8 @@ struct TensorView {
 };
 
 // One model on disk: a single file, or all parts of NAME-00001-of-0000N.gguf (give any part). Metadata comes from the
-// first part. Immutable after construction, safe to share between threads.
+// first part. Messages begin with the path of the file they are about. Immutable after construction, safe to share
+// between threads.
 class ModelFile {
  public:
   static std::shared_ptr<const ModelFile> open(const std::string& path);
@@ -109,11 +126,14 @@ class ModelFile {
 
  private:
   ModelFile() = default;
+  void add_file(const std::string& path);
+  void index_tensors();
+
   std::string path_;
   std::vector<MappedFile> files_;
   std::vector<Header> headers_;
   std::vector<TensorView> tensors_;
-  std::unordered_map<std::string_view, size_t> index_;
+  std::map<std::string_view, size_t> index_;
 };
 
 }  // namespace carat::gguf

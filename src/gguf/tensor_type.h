@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace carat::gguf {
@@ -16,5 +17,9 @@ struct TensorTypeInfo {
 
 // nullptr for an id no known writer uses.
 const TensorTypeInfo* find_tensor_type(uint32_t id);
+
+// Bytes of a tensor of shape `ne` (ne[0] runs fastest). Throws kBadFile for a shape no tensor can have: no or too many
+// dimensions, an empty one, a row that is no multiple of the block, 2^63 elements or more. The caller names the tensor.
+uint64_t tensor_bytes(const TensorTypeInfo& type, std::span<const uint64_t> ne);
 
 }  // namespace carat::gguf

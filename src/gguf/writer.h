@@ -1,29 +1,33 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "gguf/limits.h"
 #include "gguf/reader.h"
 
 namespace carat::gguf {
 
 // Writes a GGUF v3 file front to back without holding tensor data: first metadata and tensor declarations, then the
 // data of each tensor in the declared order, in pieces of any size. The file appears under its name only when finish()
-// succeeded (it is written as NAME.partial before). Errors are kIo with the path.
+// succeeded (it is written as NAME.partial before). Errors carry the path: kIo when the machine refuses, kBadArgument
+// when what is added could not be read back (duplicate keys or tensors, impossible shapes, an alignment that is no
+// power of two). Calls in the wrong order are bugs of the caller and throw std::logic_error.
 class Writer {
  public:
-  explicit Writer(std::string path, uint32_t alignment = 32);
+  explicit Writer(std::string path, uint32_t alignment = limits::kDefaultAlignment);
   ~Writer();  // removes the unfinished file
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  void add(std::string_view key, const Value& value);  // copies what it needs
+  // Copies what it needs. The key general.alignment, as found in a file whose metadata is copied, must agree with the
+  // constructor's alignment; without it the writer adds the key where it is needed.
+  void add(std::string_view key, const Value& value);
   void add_u32(std::string_view key, uint32_t value);
   void add_i32(std::string_view key, int32_t value);
   void add_f32(std::string_view key, float value);
@@ -38,9 +42,9 @@ class Writer {
   // ne without trailing ones; `type` as in find_tensor_type.
   void declare_tensor(std::string_view name, uint32_t type, std::span<const uint64_t> ne);
 
-  void begin_data();                              // writes the header; no add or declare after this
-  void write(std::span<const std::byte> bytes);   // continues the current tensor, moves to the next when it is full
-  void finish();                                  // checks that every tensor is complete, flushes, renames
+  void begin_data();                             // writes the header; no add or declare after this
+  void write(std::span<const std::byte> bytes);  // continues the current tensor, moves to the next when it is full
+  void finish();                                 // checks that every tensor is complete, flushes, renames
 
  private:
   struct Declared {
@@ -49,19 +53,27 @@ class Writer {
     std::vector<uint64_t> ne;
     uint64_t bytes;
   };
+
+  void begin_key(std::string_view key, ValueType type);
+  void add_array(std::string_view key, ValueType element, uint64_t count, std::span<const std::byte> bytes);
+  std::vector<std::byte> encode_tensor_infos() const;
+  void put(std::span<const std::byte> bytes);
   void pad();
+  void flush();
+  void write_through(std::span<const std::byte> bytes);
 
   std::string path_;
   std::string partial_path_;
   uint32_t alignment_;
+  int descriptor_ = -1;
   std::vector<std::byte> metadata_;  // encoded key-value pairs
-  std::vector<std::string> keys_;
+  std::set<std::string, std::less<>> keys_;
+  std::set<std::string, std::less<>> names_;
   std::vector<Declared> tensors_;
-  std::ofstream out_;
-  std::vector<char> buffer_;
-  uint64_t written_ = 0;
-  size_t current_ = 0;
-  uint64_t current_bytes_ = 0;
+  std::vector<std::byte> buffer_;  // small pieces on their way to the file
+  uint64_t written_ = 0;           // bytes of the file so far, including the buffer
+  size_t current_ = 0;             // tensor that write() continues
+  uint64_t current_bytes_ = 0;     // how much of it is written
   bool in_data_ = false;
   bool finished_ = false;
 };
