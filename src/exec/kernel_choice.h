@@ -11,7 +11,7 @@ namespace carat::exec {
 // One alternative way to compute something. The table of all of them is the registry: `carat kernels` prints it,
 // --kernels slot=name,slot=name (or CARAT_KERNELS) picks from it, and a plan names its choices by these words.
 struct KernelOption {
-  std::string_view executor;   // "cpu" or "cuda"
+  std::string_view executor;   // "reference", "cpu" or "cuda"
   std::string_view slot;       // what is computed: "dot", "attention", ...
   std::string_view name;       // which way
   std::string_view needs;      // hardware or build it needs, in words; empty when none
@@ -27,6 +27,9 @@ class KernelChoices {
   // "slot=name,slot=name"; throws kBadArgument listing the known names when one is unknown.
   static KernelChoices parse(std::string_view text);
   std::optional<std::string_view> find(std::string_view slot) const;
+  // Throws kBadArgument when a choice is one the executor does not offer: nothing a user asked for is ignored in
+  // silence. Every executor calls this when it is made.
+  void check_for(std::string_view executor) const;
   bool empty() const { return chosen_.empty(); }
 
  private:

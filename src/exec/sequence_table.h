@@ -13,6 +13,7 @@ namespace carat::exec {
 // and refuse the same things.
 class SequenceTable {
  public:
+  // Throws kBadArgument for options that make no sense, and for a drafter, which cannot run by itself.
   SequenceTable(const model::Config& config, const ExecutorOptions& options);
 
   const model::KvLayout& layout() const { return layout_; }
@@ -23,6 +24,7 @@ class SequenceTable {
   void begin(std::span<const Row> rows);
   // Call when the pass succeeded.
   void commit(std::span<const Row> rows);
+  // The rule of Executor::truncate; throws kBadArgument when n is beyond the sequence.
   uint32_t truncate(uint32_t sequence, uint32_t n);
 
  private:
@@ -30,6 +32,8 @@ class SequenceTable {
     uint32_t length = 0;
     uint32_t written = 0;  // one past the highest position ever written since the sequence was empty
   };
+  uint32_t existing(uint32_t sequence) const;  // `sequence`, or kBadArgument when there is none of that number
+
   uint32_t vocabulary_;
   uint32_t max_rows_;
   uint32_t max_outputs_;

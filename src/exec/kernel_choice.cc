@@ -1,0 +1,81 @@
+#include "exec/kernel_choice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+
+namespace carat::exec {
+namespace {
+
+// The registry. To add an alternative: one line here, and the code of its executor that looks up the slot.
+constexpr std::array kRegistry = {
+    KernelOption{.executor = "reference",
+                 .slot = "arithmetic",
+                 .name = "double",
+                 .needs = "",
+                 .exactness = "values stored as fp32, sums in double: what everything else is compared with",
+                 .summary = "one operation at a time, as the specification is written"},
+};
+
+// "arithmetic=double, ..." for messages: all options, or those of one slot. Executors may share a slot and a name.
+std::string known_options(std::string_view slot) {
+  std::set<std::string> entries;
+  for (const KernelOption& option : kRegistry) {
+    if (slot.empty() || option.slot == slot) entries.insert(fmt::format("{}={}", option.slot, option.name));
+  }
+  return fmt::format("{}", fmt::join(entries, ", "));
+}
+
+}  // namespace
+
+std::span<const KernelOption> kernel_registry() { return kRegistry; }
+
+KernelChoices KernelChoices::parse(std::string_view text) {
+  KernelChoices choices;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view entry = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) {
+      fail(ErrorCode::kBadArgument, "--kernels: \"{}\" is not of the form slot=name; known are {}", entry,
+           known_options(""));
+    }
+    const std::string_view slot = entry.substr(0, equals);
+    const std::string_view name = entry.substr(equals + 1);
+    const auto in_slot = [&](const KernelOption& option) { return option.slot == slot; };
+    const auto matches = [&](const KernelOption& option) { return option.slot == slot && option.name == name; };
+    if (std::none_of(kRegistry.begin(), kRegistry.end(), in_slot)) {
+      fail(ErrorCode::kBadArgument, "--kernels: there is no slot \"{}\"; known are {}", slot, known_options(""));
+    }
+    if (std::none_of(kRegistry.begin(), kRegistry.end(), matches)) {
+      fail(ErrorCode::kBadArgument, "--kernels: \"{}\" has no \"{}\"; known are {}", slot, name, known_options(slot));
+    }
+    if (!choices.chosen_.emplace(slot, name).second) {
+      fail(ErrorCode::kBadArgument, "--kernels: \"{}\" is given twice", slot);
+    }
+  }
+  return choices;
+}
+
+std::optional<std::string_view> KernelChoices::find(std::string_view slot) const {
+  const auto found = chosen_.find(slot);
+  if (found == chosen_.end()) return std::nullopt;
+  return found->second;
+}
+
+void KernelChoices::check_for(std::string_view executor) const {
+  for (const auto& [slot, name] : chosen_) {
+    const bool offered = std::any_of(kRegistry.begin(), kRegistry.end(), [&](const KernelOption& option) {
+      return option.executor == executor && option.slot == slot && option.name == name;
+    });
+    if (!offered) fail(ErrorCode::kBadArgument, "--kernels: the {} executor has no {}={}", executor, slot, name);
+  }
+}
+
+}  // namespace carat::exec
