@@ -24,6 +24,7 @@ class Detokenizer {
   std::string pending_;
 };
 
-std::string decode(const std::shared_ptr<const Vocab>& vocab, std::span<const TokenId> tokens, bool show_control = false);
+std::string decode(const std::shared_ptr<const Vocab>& vocab, std::span<const TokenId> tokens,
+                   bool show_control = false);
 
 }  // namespace carat::text
