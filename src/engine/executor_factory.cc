@@ -1,0 +1,66 @@
+#include "engine/executor_factory.h"
+
+#include "base/error.h"
+#include "exec/cpu/cpu_executor.h"
+#include "exec/reference/reference_executor.h"
+#ifdef CARAT_HAVE_CUDA
+#include "exec/cuda/cuda_executor.h"
+#endif
+
+namespace carat::engine {
+
+namespace {
+#ifdef CARAT_HAVE_CUDA
+std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model> model,
+                                         const exec::ExecutorOptions& options) {
+  return exec::make_cuda_executor(std::move(model), options);
+}
+#else
+std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model>, const exec::ExecutorOptions&) {
+  fail(ErrorCode::kUnsupported,
+       "this build of carat has no GPU support; configure with CARAT_CUDA=ON where nvcc is installed, or use --device "
+       "cpu");
+}
+#endif
+
+std::unique_ptr<exec::Executor> make_auto(std::shared_ptr<const model::Model> model,
+                                          const exec::ExecutorOptions& options) {
+  try {
+    return make_gpu(model, options);
+  } catch (const Error& error) {
+    // No usable GPU is an answer to "auto"; running out of its memory is not, because the CPU would be a surprise.
+    if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kDevice) throw;
+    if (options.log) options.log->info("using the CPU: {}", error.what());
+  }
+  return exec::make_cpu_executor(std::move(model), options);
+}
+}  // namespace
+
+Device parse_device(std::string_view name) {
+  if (name == "auto") return Device::kAuto;
+  if (name == "cpu") return Device::kCpu;
+  if (name == "gpu") return Device::kGpu;
+  if (name == "reference") return Device::kReference;
+  fail(ErrorCode::kBadArgument, "--device {}: known are auto, cpu, gpu and reference", name);
+}
+
+std::unique_ptr<exec::Executor> make_executor(Device device, std::shared_ptr<const model::Model> model,
+                                              const exec::ExecutorOptions& options) {
+  if (model->config().is_drafter()) {
+    fail(ErrorCode::kUnsupported, "{} is a drafter ({}): it only proposes tokens for a full model and cannot run alone",
+         model->file().path(), model->config().architecture);
+  }
+  switch (device) {
+    case Device::kCpu:
+      return exec::make_cpu_executor(std::move(model), options);
+    case Device::kGpu:
+      return make_gpu(std::move(model), options);
+    case Device::kReference:
+      return exec::make_reference_executor(std::move(model), options);
+    case Device::kAuto:
+      break;
+  }
+  return make_auto(std::move(model), options);
+}
+
+}  // namespace carat::engine

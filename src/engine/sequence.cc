@@ -1,0 +1,46 @@
+#include "engine/sequence.h"
+
+namespace carat::engine {
+
+std::string_view ending_name(Ending ending) {
+  switch (ending) {
+    case Ending::kNone:
+      return "running";
+    case Ending::kStopToken:
+      return "complete";
+    case Ending::kLength:
+      return "token limit reached";
+    case Ending::kContextFull:
+      return "context full";
+    case Ending::kInterrupted:
+      return "interrupted";
+    case Ending::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+Sequence::Sequence(Request request, const text::Vocab& vocab)
+    : request_(std::move(request)),
+      sampler_(request_.sampling, static_cast<uint32_t>(vocab.size()), vocab.suppressed()),
+      tokens_(request_.prompt) {
+  sampler_.accept(tokens_);
+}
+
+bool Sequence::append(text::TokenId token, bool is_stop, uint32_t context) {
+  if (is_stop && !request_.ignore_stops) {
+    stop_token_ = token;
+    ending_ = Ending::kStopToken;
+    return false;
+  }
+  tokens_.push_back(token);
+  sampler_.accept(token);
+  if (generated().size() >= request_.max_tokens) {
+    ending_ = Ending::kLength;
+  } else if (tokens_.size() > context) {  // the new token has no position to be run at
+    ending_ = Ending::kContextFull;
+  }
+  return true;
+}
+
+}  // namespace carat::engine
