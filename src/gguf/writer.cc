@@ -179,19 +179,24 @@ void Writer::declare_tensor(std::string_view name, uint32_t type, std::span<cons
   tensors_.push_back({std::string(name), type, {ne.begin(), ne.end()}, bytes});
 }
 
+void Writer::place_tensors() {
+  for (Declared& tensor : tensors_) {
+    tensor.offset = data_bytes_;
+    const auto padded = checked_round_up<uint64_t>(tensor.bytes, alignment_);
+    const auto next = padded ? checked_add(data_bytes_, *padded) : std::nullopt;
+    if (!next) fail(ErrorCode::kBadArgument, "{}: the tensors have more bytes than can be counted", path_);
+    data_bytes_ = *next;
+  }
+}
+
 std::vector<std::byte> Writer::encode_tensor_infos() const {
   std::vector<std::byte> infos;
-  uint64_t offset = 0;
   for (const Declared& tensor : tensors_) {
     append_string(infos, tensor.name);
     append(infos, static_cast<uint32_t>(tensor.ne.size()));
     for (const uint64_t dimension : tensor.ne) append(infos, dimension);
     append(infos, tensor.type);
-    append(infos, offset);
-    const auto padded = checked_round_up<uint64_t>(tensor.bytes, alignment_);
-    const auto next = padded ? checked_add(offset, *padded) : std::nullopt;
-    if (!next) fail(ErrorCode::kBadArgument, "{}: the tensors have more bytes than can be counted", path_);
-    offset = *next;
+    append(infos, tensor.offset);
   }
   return infos;
 }
@@ -199,6 +204,7 @@ std::vector<std::byte> Writer::encode_tensor_infos() const {
 void Writer::begin_data() {
   CARAT_CHECK(!in_data_);
   if (alignment_ != limits::kDefaultAlignment && !keys_.contains(kAlignmentKey)) add_u32(kAlignmentKey, alignment_);
+  place_tensors();
   const std::vector<std::byte> infos = encode_tensor_infos();
   std::vector<std::byte> start;
   append(start, std::as_bytes(std::span(std::string_view("GGUF"))));
@@ -209,12 +215,14 @@ void Writer::begin_data() {
   put(metadata_);
   put(infos);
   pad();
+  flush();
   std::vector<std::byte>().swap(metadata_);
+  data_start_ = written_;
   in_data_ = true;
 }
 
 void Writer::write(std::span<const std::byte> bytes) {
-  CARAT_CHECK(in_data_ && !finished_);
+  CARAT_CHECK(in_data_ && !finished_ && placed_ == 0);
   while (!bytes.empty()) {
     CARAT_CHECK(current_ < tensors_.size());  // more data than was declared
     const uint64_t missing = tensors_[current_].bytes - current_bytes_;
@@ -230,14 +238,39 @@ void Writer::write(std::span<const std::byte> bytes) {
   }
 }
 
+void Writer::write_at(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
+  CARAT_CHECK(in_data_ && !finished_ && current_ == 0 && current_bytes_ == 0);
+  CARAT_CHECK(tensor < tensors_.size());
+  const Declared& declared = tensors_[tensor];
+  CARAT_CHECK(offset <= declared.bytes && bytes.size() <= declared.bytes - offset);
+  placed_.fetch_add(bytes.size(), std::memory_order_relaxed);
+  uint64_t position = data_start_ + declared.offset + offset;
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(position));
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      fail_to_write();
+    }
+    position += static_cast<uint64_t>(count);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
 void Writer::finish() {
   CARAT_CHECK(in_data_ && !finished_);
-  CARAT_CHECK(current_ == tensors_.size());  // every declared tensor has all its data
+  // Every declared tensor has all its data.
+  if (placed_ == 0) {
+    CARAT_CHECK(current_ == tensors_.size());
+  } else {
+    uint64_t declared = 0;
+    for (const Declared& tensor : tensors_) declared += tensor.bytes;
+    CARAT_CHECK(placed_ == declared);
+    // Gaps between tensors read as zeros; the padding of the last one has to be made.
+    if (::ftruncate(descriptor_, static_cast<off_t>(data_start_ + data_bytes_)) != 0) fail_to_write();
+  }
   flush();
   // Some file systems report a full disk only here.
-  if (::close(std::exchange(descriptor_, -1)) != 0) {
-    fail(ErrorCode::kIo, "cannot write {}: {}", partial_path_, std::strerror(errno));
-  }
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_to_write();
   if (std::rename(partial_path_.c_str(), path_.c_str()) != 0) {
     fail(ErrorCode::kIo, "cannot rename {} to {}: {}", partial_path_, path_, std::strerror(errno));
   }
@@ -270,10 +303,12 @@ void Writer::write_through(std::span<const std::byte> bytes) {
     const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
     if (count < 0) {
       if (errno == EINTR) continue;
-      fail(ErrorCode::kIo, "cannot write {}: {}", partial_path_, std::strerror(errno));
+      fail_to_write();
     }
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
 }
+
+void Writer::fail_to_write() const { fail(ErrorCode::kIo, "cannot write {}: {}", partial_path_, std::strerror(errno)); }
 
 }  // namespace carat::gguf

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -13,11 +14,12 @@
 
 namespace carat::gguf {
 
-// Writes a GGUF v3 file front to back without holding tensor data: first metadata and tensor declarations, then the
-// data of each tensor in the declared order, in pieces of any size. The file appears under its name only when finish()
-// succeeded (it is written as NAME.partial before). Errors carry the path: kIo when the machine refuses, kBadArgument
-// when what is added could not be read back (duplicate keys or tensors, impossible shapes, an alignment that is no
-// power of two). Calls in the wrong order are bugs of the caller and throw std::logic_error.
+// Writes a GGUF v3 file without holding tensor data: first metadata and tensor declarations, then the data of each
+// tensor, either front to back in pieces of any size (write) or anywhere from many threads (write_at). The file appears
+// under its name only when finish() succeeded (it is written as NAME.partial before). Errors carry the path: kIo when
+// the machine refuses, kBadArgument when what is added could not be read back (duplicate keys or tensors, impossible
+// shapes, an alignment that is no power of two). Calls in the wrong order are bugs of the caller and throw
+// std::logic_error.
 class Writer {
  public:
   explicit Writer(std::string path, uint32_t alignment = limits::kDefaultAlignment);
@@ -44,7 +46,10 @@ class Writer {
 
   void begin_data();                             // writes the header; no add or declare after this
   void write(std::span<const std::byte> bytes);  // continues the current tensor, moves to the next when it is full
-  void finish();                                 // checks that every tensor is complete, flushes, renames
+  // Bytes [offset, offset + bytes.size()) of the tensor declared as number `tensor`. May be called from several threads
+  // at a time; each byte of each tensor is to be written exactly once. One file uses write() or write_at(), not both.
+  void write_at(size_t tensor, uint64_t offset, std::span<const std::byte> bytes);
+  void finish();  // checks that every tensor is complete, flushes, renames
 
  private:
   struct Declared {
@@ -52,15 +57,18 @@ class Writer {
     uint32_t type;
     std::vector<uint64_t> ne;
     uint64_t bytes;
+    uint64_t offset = 0;  // in the data section; known from begin_data on
   };
 
   void begin_key(std::string_view key, ValueType type);
   void add_array(std::string_view key, ValueType element, uint64_t count, std::span<const std::byte> bytes);
+  void place_tensors();
   std::vector<std::byte> encode_tensor_infos() const;
   void put(std::span<const std::byte> bytes);
   void pad();
   void flush();
   void write_through(std::span<const std::byte> bytes);
+  [[noreturn]] void fail_to_write() const;
 
   std::string path_;
   std::string partial_path_;
@@ -70,10 +78,13 @@ class Writer {
   std::set<std::string, std::less<>> keys_;
   std::set<std::string, std::less<>> names_;
   std::vector<Declared> tensors_;
-  std::vector<std::byte> buffer_;  // small pieces on their way to the file
-  uint64_t written_ = 0;           // bytes of the file so far, including the buffer
-  size_t current_ = 0;             // tensor that write() continues
-  uint64_t current_bytes_ = 0;     // how much of it is written
+  std::vector<std::byte> buffer_;     // small pieces on their way to the file
+  uint64_t written_ = 0;              // bytes of the file so far, including the buffer
+  size_t current_ = 0;                // tensor that write() continues
+  uint64_t current_bytes_ = 0;        // how much of it is written
+  uint64_t data_start_ = 0;           // where the data section begins in the file
+  uint64_t data_bytes_ = 0;           // its size with the padding of every tensor
+  std::atomic<uint64_t> placed_ = 0;  // bytes written by write_at()
   bool in_data_ = false;
   bool finished_ = false;
 };
