@@ -1,0 +1,47 @@
+#pragma once
+
+// What the format table points at. Private to quant/: everyone else goes through format.h.
+
+#include <cstddef>
+
+#include "quant/blocks.h"
+
+namespace carat::quant {
+
+// Calls decode(block, out) for each block of kElements, with `out` at the block's first element.
+template <typename Block, int kElements, typename Decode>
+void decode_blocks(const std::byte* blocks, float* out, size_t count, Decode decode) {
+  for (size_t i = 0; i < count / kElements; ++i) {
+    decode(load_block<Block>(blocks + i * sizeof(Block)), out + i * kElements);
+  }
+}
+
+void dequantise_f32(const std::byte* blocks, float* out, size_t count);
+void dequantise_f16(const std::byte* blocks, float* out, size_t count);
+void dequantise_bf16(const std::byte* blocks, float* out, size_t count);
+void dequantise_q8_0(const std::byte* blocks, float* out, size_t count);
+void dequantise_q4_0(const std::byte* blocks, float* out, size_t count);
+void dequantise_q4_1(const std::byte* blocks, float* out, size_t count);
+void dequantise_q5_0(const std::byte* blocks, float* out, size_t count);
+void dequantise_q5_1(const std::byte* blocks, float* out, size_t count);
+void dequantise_iq4_nl(const std::byte* blocks, float* out, size_t count);
+void dequantise_mxfp4(const std::byte* blocks, float* out, size_t count);
+void dequantise_q2_k(const std::byte* blocks, float* out, size_t count);
+void dequantise_q3_k(const std::byte* blocks, float* out, size_t count);
+void dequantise_q4_k(const std::byte* blocks, float* out, size_t count);
+void dequantise_q5_k(const std::byte* blocks, float* out, size_t count);
+void dequantise_q6_k(const std::byte* blocks, float* out, size_t count);
+
+void quantise_f32(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_f16(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_bf16(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q8_0(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q4_0(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q4_1(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q5_0(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q5_1(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q4_k(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q5_k(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q6_k(const float* values, std::byte* blocks, size_t count, const float* importance);
+
+}  // namespace carat::quant
