@@ -1,0 +1,34 @@
+#include "exec/cuda/device/facts.h"
+
+#include <cuda_runtime_api.h>
+
+#include "exec/cuda/device/check.h"
+
+namespace carat::cuda {
+
+std::optional<GpuFacts> query_gpu(std::string* why) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    if (why != nullptr) *why = status == cudaSuccess ? "no CUDA device is present" : cudaGetErrorString(status);
+    cudaGetLastError();
+    return std::nullopt;
+  }
+  int device = 0;
+  check(cudaGetDevice(&device), "choosing a GPU");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
+  GpuFacts facts;
+  facts.name = properties.name;
+  facts.capability = static_cast<uint32_t>(properties.major * 10 + properties.minor);
+  facts.sm_count = static_cast<uint32_t>(properties.multiProcessorCount);
+  facts.shared_memory = static_cast<uint32_t>(properties.sharedMemPerBlockOptin);
+  facts.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
+  size_t free_bytes = 0, total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the GPU's free memory");
+  facts.free_bytes = free_bytes;
+  facts.total_bytes = total_bytes;
+  return facts;
+}
+
+}  // namespace carat::cuda

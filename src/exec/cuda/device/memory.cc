@@ -1,0 +1,59 @@
+#include "exec/cuda/device/memory.h"
+
+#include <stdexcept>
+
+#include "base/error.h"
+#include "exec/cuda/device/check.h"
+
+namespace carat::cuda {
+
+DeviceMemory::DeviceMemory(size_t bytes, const char* purpose) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const cudaError_t status = cudaMalloc(&data_, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaMemGetInfo(&free_bytes, &total_bytes);
+    fail(ErrorCode::kOutOfMemory,
+         "out of GPU memory: {} needs {} bytes but only {} of {} are free; a smaller context (-c), chunk (-ub) or fewer "
+         "GPU layers (-ngl) needs less",
+         purpose, bytes, free_bytes, total_bytes);
+  }
+  check(status, purpose);
+}
+
+void DeviceMemory::release() noexcept {
+  if (data_ != nullptr) cudaFree(data_);
+  data_ = nullptr;
+}
+
+PinnedMemory::PinnedMemory(size_t bytes, const char* purpose) : bytes_(bytes) {
+  if (bytes == 0) return;
+  const cudaError_t status = cudaHostAlloc(&data_, bytes, cudaHostAllocMapped);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(ErrorCode::kOutOfMemory, "out of memory: {} needs {} bytes of page-locked host memory", purpose, bytes);
+  }
+  check(status, purpose);
+}
+
+void* PinnedMemory::device_data() const {
+  void* pointer = nullptr;
+  check(cudaHostGetDevicePointer(&pointer, data_, 0), "page-locked memory");
+  return pointer;
+}
+
+void PinnedMemory::release() noexcept {
+  if (data_ != nullptr) cudaFreeHost(data_);
+  data_ = nullptr;
+}
+
+void* Arena::take_bytes(size_t bytes) {
+  const size_t padded_bytes = padded(bytes);
+  if (used_ + padded_bytes > memory_.bytes()) throw std::logic_error("internal check failed: scratch plan too small");
+  void* taken = memory_.as<char>() + used_;
+  used_ += padded_bytes;
+  return taken;
+}
+
+}  // namespace carat::cuda

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+
+namespace carat::cuda {
+
+// The shape of one attention block. Its query rows form a tile of `bm` rows; keys and values pass through it in tiles of
+// `bn`. The warps form a grid: warp (m, n) computes the scores of bm / warps_m rows with bn / warps_n keys, and then
+// owns hd / warps_n columns of the output of the same rows.
+struct AttentionTile {
+  int hd;                  // columns held; smaller head dimensions are padded with zeros
+  int bm;
+  int bn;
+  int warps_m;
+  int warps_n;
+  int ring;                // key and value tiles in shared memory; ring - 1 of them can be in flight
+  bool queries_in_shared;  // otherwise every warp keeps the fragments of its rows in registers
+};
+
+// Sizes that follow from a tile, and the layout of its shared memory:
+//   ring of key and value tiles [ring][bn][hd] fp16 | queries [bm][hd] fp16 | probabilities [bm][bn] fp16
+//   | row maxima (later row sums) [warps_n][bm] fp32
+// The last two exist only where several warps share a row.
+template <AttentionTile T>
+struct AttentionLayout {
+  static constexpr int kThreads = 32 * T.warps_m * T.warps_n;
+  static constexpr int kRowTiles = T.bm / (16 * T.warps_m);     // 16-row tiles of a warp
+  static constexpr int kWarpKeys = T.bn / T.warps_n;            // keys of a warp's scores
+  static constexpr int kKeyTiles = kWarpKeys / 8;               // their 8-column tiles
+  static constexpr int kWarpColumns = T.hd / T.warps_n;         // output columns of a warp
+  static constexpr int kColumnTiles = kWarpColumns / 8;
+  static constexpr int kChunks = T.hd / 8;                      // 16-byte pieces of a row
+  static constexpr bool kSharedRows = T.warps_n > 1;
+
+  static constexpr int kTileBytes = T.bn * T.hd * 2;
+  static constexpr int kQueryOffset = T.ring * kTileBytes;
+  static constexpr int kProbabilityOffset = kQueryOffset + (T.queries_in_shared ? T.bm * T.hd * 2 : 0);
+  static constexpr int kMaximaOffset = kProbabilityOffset + (kSharedRows ? T.bm * T.bn * 2 : 0);
+  static constexpr int kSharedBytes = kMaximaOffset + (kSharedRows ? T.warps_n * T.bm * 4 : 0);
+
+  static constexpr bool power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
+  // A row of 128 bytes or more lets eight rows of one 16-byte column fall on different banks after the XOR swizzle; the
+  // swizzle needs powers of two. Tiles of 64 keys at most are contiguous in the cache's ring of slots.
+  static_assert(power_of_two(T.hd) && T.hd >= 64 && T.hd <= 512);
+  static_assert(power_of_two(T.bn) && T.bn >= 16 && T.bn <= 64);
+  static_assert(power_of_two(T.warps_n) && T.bm % (16 * T.warps_m) == 0);
+  static_assert(kWarpKeys == 8 || kWarpKeys % 16 == 0);
+  static_assert(kWarpColumns % 16 == 0);
+  static_assert(T.ring >= 2);
+  static_assert(kThreads % kChunks == 0 && T.bn % (kThreads / kChunks) == 0);
+  // Queries on their way to registers pass through the last tile of the ring.
+  static_assert(T.queries_in_shared || T.bm <= T.bn);
+};
+
+// Prompt tiles. "Wide" ones need the shared memory of a data-centre card, the others fit in 99 KB. A tile's rows do not
+// depend on the card, so neither does the way a prompt is cut.
+//
+// hd 256: eight warps of 16 rows each keep probabilities in registers. hd 512: a row's 512 output columns do not fit in
+// one warp's registers, so four warps share 32 rows (wide) or two share 16.
+inline constexpr AttentionTile kPrefill128{128, 64, 64, 4, 1, 2, true};
+inline constexpr AttentionTile kPrefill256{256, 128, 32, 8, 1, 2, true};
+inline constexpr AttentionTile kPrefill256Wide{256, 128, 64, 8, 1, 3, true};
+inline constexpr AttentionTile kPrefill512{512, 64, 16, 4, 2, 2, true};
+inline constexpr AttentionTile kPrefill512Wide{512, 64, 64, 2, 4, 2, true};
+
+// Decode tiles: one 16-row tile holds the query heads of a KV head; all fit in 99 KB, two blocks share a large SM.
+inline constexpr AttentionTile kDecode128{128, 16, 64, 1, 4, 3, false};
+inline constexpr AttentionTile kDecode256{256, 16, 64, 1, 4, 3, false};
+inline constexpr AttentionTile kDecode512{512, 16, 32, 1, 4, 3, false};
+
+// A decode block should read at least this much of the cache: with less, its start and the combination of the results
+// cost more than the reading.
+inline constexpr uint32_t kDecodeMinBytes = 64 * 1024;
+template <AttentionTile T>
+inline constexpr uint32_t kDecodeMinTiles = (kDecodeMinBytes + 2 * AttentionLayout<T>::kTileBytes - 1) /
+                                            (2 * AttentionLayout<T>::kTileBytes);
+
+// Blocks of one row and KV head; bounded by the counter fields of attention_combine.cuh.
+inline constexpr uint32_t kDecodeMaxBlocks = 512;
+
+}  // namespace carat::cuda

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+
+#include "exec/cuda/device/launch.h"
+#include "exec/cuda/kernels/activation.h"
+#include "exec/cuda/weights/packed.h"
+
+namespace carat::cuda {
+
+inline constexpr uint32_t kMatvecRows = 8;  // most activation rows of one launch
+inline constexpr uint32_t kMatvecParts = 3;
+
+// Where the activations of a product come from.
+enum class MatvecInput : uint32_t {
+  kQuantised,     // already quantised rows
+  kFloats,        // fp32 rows [rows, cols], quantised by each block
+  kResidualNorm,  // computed by each block from the residual stream
+};
+
+// What happens to the results.
+enum class MatvecOutput : uint32_t {
+  kStore,      // out[row * leading + o]
+  kGeglu,      // parts are gate and up: gelu(gate) * up, quantised for the next product
+  kGeluTimes,  // gelu(result) * factors[row * factors_leading + o], stored
+  kSoftcap,    // cap * tanh(result / cap), stored; a non-finite result sets *non_finite
+};
+
+struct MatvecPart {
+  PackedView weights;
+  float* out = nullptr;     // [rows, leading]
+  uint32_t leading = 0;
+};
+
+// out = W x for up to three matrices over the same rows of activations (all matrices have the same number of columns).
+struct MatvecJob {
+  uint32_t rows = 1;                    // 1..8 activation rows
+  uint32_t parts = 1;
+  MatvecPart part[kMatvecParts];
+  MatvecInput input = MatvecInput::kQuantised;
+  QuantisedRows quantised{};            // kQuantised
+  const float* floats = nullptr;        // kFloats, [rows, cols]
+  ResidualNorm residual{};              // kResidualNorm
+  MatvecOutput output = MatvecOutput::kStore;
+  QuantisedRows geglu{};                // kGeglu: rows of part[0].weights.rows columns; values may be null
+  uint32_t geglu_steps = 0;
+  const float* factors = nullptr;       // kGeluTimes
+  uint32_t factors_leading = 0;
+  float cap = 0.0f;                     // kSoftcap; 0: none
+  uint32_t* non_finite = nullptr;
+};
+
+// Bound by the weight bytes: each is read once per launch, 16 bytes a lane, several loads in flight before the first
+// use, and the first ones before the predecessor kernel has finished.
+void matvec(const MatvecJob& job, uint32_t sm_count, const Launch& how);
+
+// The most rows (1, 2, 4 or 8) one launch can take for this width within the shared memory of a block.
+uint32_t matvec_max_rows(uint32_t cols, bool float_weights, uint32_t shared_memory);
+
+// Quantises rows on their own, for callers with more rows than is worth repeating in every block.
+void quantise_residual_norm(const ResidualNorm& residual, uint32_t rows, const QuantisedRows& out, const Launch& how);
+void quantise_floats(const float* values, uint32_t rows, uint32_t cols, uint32_t leading, const QuantisedRows& out,
+                     const Launch& how);
+
+}  // namespace carat::cuda

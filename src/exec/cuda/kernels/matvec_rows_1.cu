@@ -1,0 +1,14 @@
+#include "exec/cuda/kernels/matvec.cuh"
+
+namespace carat::cuda {
+
+void matvec_rows_1(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes,
+                   const Launch& how) {
+  if (row_per_lane == 1) {
+    launch_matvec<1, 1>(job, grid, shared_bytes, how);
+  } else {
+    launch_matvec<1, 2>(job, grid, shared_bytes, how);
+  }
+}
+
+}  // namespace carat::cuda

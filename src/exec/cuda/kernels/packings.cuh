@@ -1,0 +1,255 @@
+#pragma once
+
+// Device code: for each packing, what one lane loads of a step and its dot product with quantised (or float) activations.
+// A lane holds block `lane8` of 32 columns of the step; layouts are in weights/packed.h.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "exec/cuda/kernels/activation.h"
+#include "exec/cuda/weights/unpack.cuh"
+
+namespace carat::cuda {
+
+// Weights are read once per token: keep them out of L1. They never change, so these loads may run before the
+// predecessor kernel has finished.
+__device__ __forceinline__ uint4 load_stream(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+__device__ __forceinline__ uint2 load_stream2(const void* p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+
+// Activations of one row and step as seen by one lane, in shared memory.
+struct LaneActivation {
+  const uint4* words;      // [2][8] uint4 of the step, at [lane8]
+  const BlockMeta* meta;   // at [lane8]
+  const float* values;     // 256 floats of the step
+};
+
+__device__ __forceinline__ int dot16(const uint4& a, const uint4& x, int sum) {
+  sum = __dp4a(static_cast<int>(a.x), static_cast<int>(x.x), sum);
+  sum = __dp4a(static_cast<int>(a.y), static_cast<int>(x.y), sum);
+  sum = __dp4a(static_cast<int>(a.z), static_cast<int>(x.z), sum);
+  return __dp4a(static_cast<int>(a.w), static_cast<int>(x.w), sum);
+}
+
+__device__ __forceinline__ uint4 low_nibbles(const uint4& q) {
+  return make_uint4(q.x & 0x0f0f0f0fu, q.y & 0x0f0f0f0fu, q.z & 0x0f0f0f0fu, q.w & 0x0f0f0f0fu);
+}
+__device__ __forceinline__ uint4 high_nibbles(const uint4& q) {
+  return make_uint4((q.x >> 4) & 0x0f0f0f0fu, (q.y >> 4) & 0x0f0f0f0fu, (q.z >> 4) & 0x0f0f0f0fu,
+                    (q.w >> 4) & 0x0f0f0f0fu);
+}
+
+struct DotQ8 {
+  static constexpr bool kFloat = false;
+  static constexpr int kDepth = 2;  // steps in flight per lane and row
+  struct Regs {
+    uint4 low, high;
+    __half d;
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    const auto* q = static_cast<const uint4*>(w.quants) + cell * 16 + lane8;
+    r.low = load_stream(q);
+    r.high = load_stream(q + 8);
+    r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
+  }
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
+    const int sum = dot16(r.high, a.words[8], dot16(r.low, a.words[0], 0));
+    return __half2float(r.d) * a.meta->scale * static_cast<float>(sum);
+  }
+};
+
+struct DotQ4 {
+  static constexpr bool kFloat = false;
+  static constexpr int kDepth = 4;
+  struct Regs {
+    uint4 q;
+    __half d;
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
+    r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
+  }
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
+    const int sum = dot16(high_nibbles(r.q), a.words[8], dot16(low_nibbles(r.q), a.words[0], 0));
+    const BlockMeta meta = *a.meta;
+    return __half2float(r.d) * meta.scale * static_cast<float>(sum - 8 * (meta.sum_low + meta.sum_high));
+  }
+};
+
+struct DotQ4K {
+  static constexpr bool kFloat = false;
+  static constexpr int kDepth = 3;
+  struct Regs {
+    uint4 q, header;
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
+    r.header = __ldg(static_cast<const uint4*>(w.scales) + cell);
+    // Only this lane's block is needed: keep the nibbles of S and M in one word and free the rest.
+    r.header.y = byte_of(lane8 < 4 ? r.header.y : r.header.z, lane8 & 3) | ((r.header.w >> (4 * lane8) & 15u) << 8);
+  }
+  static __device__ __forceinline__ float combine(const uint4& header, int sum, const BlockMeta& meta) {
+    const __half2 d = *reinterpret_cast<const __half2*>(&header.x);
+    const uint32_t h = header.y;
+    const float scale = __low2float(d) * static_cast<float>((h & 15u) | ((h >> 4) & 0x30u));
+    const float minimum = __high2float(d) * static_cast<float>(((h >> 4) & 15u) | ((h >> 6) & 0x30u));
+    return meta.scale *
+           (scale * static_cast<float>(sum) - minimum * static_cast<float>(meta.sum_low + meta.sum_high));
+  }
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
+    const int sum = dot16(high_nibbles(r.q), a.words[8], dot16(low_nibbles(r.q), a.words[0], 0));
+    return combine(r.header, sum, *a.meta);
+  }
+};
+
+struct DotQ5K {
+  static constexpr bool kFloat = false;
+  static constexpr int kDepth = 2;
+  struct Regs {
+    uint4 q, header;
+    uint32_t fifth;
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    DotQ4K::Regs base;
+    DotQ4K::load(w, cell, lane8, base);
+    r.q = base.q;
+    r.header = base.header;
+    r.fifth = __ldg(static_cast<const uint32_t*>(w.high) + cell * 8 + lane8);
+  }
+  static __device__ __forceinline__ uint32_t fifth_bits(uint32_t fifth, int shift) {
+    return ((fifth >> shift) & 0x01010101u) << 4;
+  }
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
+    uint4 low = low_nibbles(r.q), high = high_nibbles(r.q);
+    low.x |= fifth_bits(r.fifth, 0), low.y |= fifth_bits(r.fifth, 1);
+    low.z |= fifth_bits(r.fifth, 2), low.w |= fifth_bits(r.fifth, 3);
+    high.x |= fifth_bits(r.fifth, 4), high.y |= fifth_bits(r.fifth, 5);
+    high.z |= fifth_bits(r.fifth, 6), high.w |= fifth_bits(r.fifth, 7);
+    return DotQ4K::combine(r.header, dot16(high, a.words[8], dot16(low, a.words[0], 0)), *a.meta);
+  }
+};
+
+struct DotQ6K {
+  static constexpr bool kFloat = false;
+  static constexpr int kDepth = 2;
+  struct Regs {
+    uint4 q;
+    uint2 top;
+    uint16_t scales;
+    __half d;
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
+    r.top = load_stream2(static_cast<const uint2*>(w.high) + cell * 8 + lane8);
+    r.scales = __ldg(static_cast<const uint16_t*>(w.scales) + cell * 8 + lane8);
+    r.d = __ldg(static_cast<const __half*>(w.super) + cell);
+  }
+  static __device__ __forceinline__ uint32_t top_bits(uint32_t top, int word) {
+    return ((top >> (2 * word)) & 0x03030303u) << 4;
+  }
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
+    uint4 low = low_nibbles(r.q), high = high_nibbles(r.q);
+    low.x |= top_bits(r.top.x, 0), low.y |= top_bits(r.top.x, 1);
+    low.z |= top_bits(r.top.x, 2), low.w |= top_bits(r.top.x, 3);
+    high.x |= top_bits(r.top.y, 0), high.y |= top_bits(r.top.y, 1);
+    high.z |= top_bits(r.top.y, 2), high.w |= top_bits(r.top.y, 3);
+    const BlockMeta meta = *a.meta;
+    const int first = dot16(low, a.words[0], 0) - 32 * meta.sum_low;
+    const int second = dot16(high, a.words[8], 0) - 32 * meta.sum_high;
+    const int s0 = static_cast<int8_t>(r.scales & 0xff), s1 = static_cast<int8_t>(r.scales >> 8);
+    return __half2float(r.d) * meta.scale * static_cast<float>(s0 * first + s1 * second);
+  }
+};
+
+// Float weights: lane l takes every eighth 16-byte piece of the step.
+struct Dot16Bit {
+  static constexpr bool kFloat = true;
+  static constexpr int kDepth = 1;
+  struct Regs {
+    uint4 piece[4];
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    const auto* q = static_cast<const uint4*>(w.quants) + cell * 32 + lane8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) r.piece[i] = load_stream(q + 8 * i);
+  }
+};
+
+struct DotBF16 : Dot16Bit {
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a, uint32_t lane8) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* x = a.values + (8 * i + lane8) * 8;
+      const float4 x0 = *reinterpret_cast<const float4*>(x), x1 = *reinterpret_cast<const float4*>(x + 4);
+      const auto value = [](uint32_t word, bool upper) { return __uint_as_float(upper ? word & 0xffff0000u : word << 16); };
+      sum += value(r.piece[i].x, false) * x0.x + value(r.piece[i].x, true) * x0.y;
+      sum += value(r.piece[i].y, false) * x0.z + value(r.piece[i].y, true) * x0.w;
+      sum += value(r.piece[i].z, false) * x1.x + value(r.piece[i].z, true) * x1.y;
+      sum += value(r.piece[i].w, false) * x1.z + value(r.piece[i].w, true) * x1.w;
+    }
+    return sum;
+  }
+};
+
+struct DotF16 : Dot16Bit {
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a, uint32_t lane8) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* x = a.values + (8 * i + lane8) * 8;
+      const float4 x0 = *reinterpret_cast<const float4*>(x), x1 = *reinterpret_cast<const float4*>(x + 4);
+      const auto pair = [](const uint32_t& word) { return __half22float2(*reinterpret_cast<const __half2*>(&word)); };
+      const float2 w0 = pair(r.piece[i].x), w1 = pair(r.piece[i].y), w2 = pair(r.piece[i].z), w3 = pair(r.piece[i].w);
+      sum += w0.x * x0.x + w0.y * x0.y + w1.x * x0.z + w1.y * x0.w;
+      sum += w2.x * x1.x + w2.y * x1.y + w3.x * x1.z + w3.y * x1.w;
+    }
+    return sum;
+  }
+};
+
+struct DotF32 {
+  static constexpr bool kFloat = true;
+  static constexpr int kDepth = 1;
+  struct Regs {
+    uint4 piece[8];
+  };
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    const auto* q = static_cast<const uint4*>(w.quants) + cell * 64 + lane8;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) r.piece[i] = load_stream(q + 8 * i);
+  }
+  static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a, uint32_t lane8) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float4 x = *reinterpret_cast<const float4*>(a.values + (8 * i + lane8) * 4);
+      sum += __uint_as_float(r.piece[i].x) * x.x + __uint_as_float(r.piece[i].y) * x.y;
+      sum += __uint_as_float(r.piece[i].z) * x.z + __uint_as_float(r.piece[i].w) * x.w;
+    }
+    return sum;
+  }
+};
+
+template <typename Dot>
+__device__ __forceinline__ float lane_dot(const typename Dot::Regs& r, const LaneActivation& a, uint32_t lane8) {
+  if constexpr (Dot::kFloat) {
+    return Dot::dot(r, a, lane8);
+  } else {
+    return Dot::dot(r, a);
+  }
+}
+
+__device__ __forceinline__ float gelu(float x) {
+  return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * x * (1.0f + 0.044715f * x * x)));
+}
+
+}  // namespace carat::cuda

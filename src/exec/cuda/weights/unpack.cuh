@@ -1,0 +1,95 @@
+#pragma once
+
+// Device code: the values of one block of 32 columns of a packed matrix.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "exec/cuda/weights/packed.h"
+
+namespace carat::cuda {
+
+__device__ __forceinline__ uint32_t byte_of(uint32_t word, uint32_t index) { return (word >> (8 * index)) & 0xffu; }
+
+// Scale and minimum of block `lane` from a kQ4K / kQ5K header.
+__device__ __forceinline__ void k_header(const uint4& header, uint32_t lane, float& scale, float& minimum) {
+  const uint32_t low = byte_of(lane < 4 ? header.y : header.z, lane & 3);
+  const uint32_t high = header.w >> (4 * lane);
+  const __half2 d = *reinterpret_cast<const __half2*>(&header.x);
+  scale = __low2float(d) * static_cast<float>((low & 15u) | ((high & 3u) << 4));
+  minimum = __high2float(d) * static_cast<float>((low >> 4) | ((high & 12u) << 2));
+}
+
+// out[0..31]: columns 32 lane ... 32 lane + 31 of step `cell` (= row * steps + step).
+__device__ inline void unpack_block(const PackedView& view, uint64_t cell, uint32_t lane, float (&out)[32]) {
+  switch (view.packing) {
+    case Packing::kQ8: {
+      const auto* quants = static_cast<const int8_t*>(view.quants) + cell * 256;
+      const float d = __half2float(static_cast<const __half*>(view.scales)[cell * 8 + lane]);
+#pragma unroll
+      for (int e = 0; e < 32; ++e) out[e] = d * static_cast<float>(quants[(e / 16 * 8 + lane) * 16 + e % 16]);
+      return;
+    }
+    case Packing::kQ4: {
+      const auto* quants = static_cast<const uint8_t*>(view.quants) + cell * 128 + lane * 16;
+      const float d = __half2float(static_cast<const __half*>(view.scales)[cell * 8 + lane]);
+#pragma unroll
+      for (int e = 0; e < 32; ++e) {
+        const int nibble = e < 16 ? quants[e] & 15 : quants[e - 16] >> 4;
+        out[e] = d * static_cast<float>(nibble - 8);
+      }
+      return;
+    }
+    case Packing::kQ4K:
+    case Packing::kQ5K: {
+      const auto* quants = static_cast<const uint8_t*>(view.quants) + cell * 128 + lane * 16;
+      const uint32_t fifth =
+          view.packing == Packing::kQ5K ? static_cast<const uint32_t*>(view.high)[cell * 8 + lane] : 0;
+      float scale, minimum;
+      k_header(static_cast<const uint4*>(view.scales)[cell], lane, scale, minimum);
+#pragma unroll
+      for (int e = 0; e < 32; ++e) {
+        const int i = e / 16, w = e % 16 / 4, b = e % 4;
+        const uint32_t nibble = e < 16 ? quants[e] & 15 : quants[e - 16] >> 4;
+        const uint32_t q = nibble | (((fifth >> (8 * b + 4 * i + w)) & 1u) << 4);
+        out[e] = scale * static_cast<float>(q) - minimum;
+      }
+      return;
+    }
+    case Packing::kQ6K: {
+      const auto* quants = static_cast<const uint8_t*>(view.quants) + cell * 128 + lane * 16;
+      const auto* high = static_cast<const uint32_t*>(view.high) + (cell * 8 + lane) * 2;
+      const auto* scales = static_cast<const int8_t*>(view.scales) + cell * 16 + lane * 2;
+      const float d = __half2float(static_cast<const __half*>(view.super)[cell]);
+#pragma unroll
+      for (int e = 0; e < 32; ++e) {
+        const int i = e / 16, w = e % 16 / 4, b = e % 4;
+        const uint32_t nibble = e < 16 ? quants[e] & 15 : quants[e - 16] >> 4;
+        const uint32_t q = nibble | (((high[i] >> (8 * b + 2 * w)) & 3u) << 4);
+        out[e] = d * static_cast<float>(scales[i]) * static_cast<float>(static_cast<int>(q) - 32);
+      }
+      return;
+    }
+    case Packing::kF16: {
+      const auto* values = static_cast<const __half*>(view.quants) + cell * kStep + lane * 32;
+#pragma unroll
+      for (int e = 0; e < 32; ++e) out[e] = __half2float(values[e]);
+      return;
+    }
+    case Packing::kBF16: {
+      const auto* values = static_cast<const __nv_bfloat16*>(view.quants) + cell * kStep + lane * 32;
+#pragma unroll
+      for (int e = 0; e < 32; ++e) out[e] = __bfloat162float(values[e]);
+      return;
+    }
+    case Packing::kF32: {
+      const auto* values = static_cast<const float*>(view.quants) + cell * kStep + lane * 32;
+#pragma unroll
+      for (int e = 0; e < 32; ++e) out[e] = values[e];
+      return;
+    }
+  }
+}
+
+}  // namespace carat::cuda
