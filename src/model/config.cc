@@ -206,8 +206,8 @@ void read_experts(const Keys& keys, Config& config) {
     return;
   }
   if (config.experts_used == 0 || config.experts_used > config.experts) {
-    fail(ErrorCode::kBadFile, "{} is {} but must be from 1 to {} (expert_count)", keys.full("expert_used_count"),
-         config.experts_used, config.experts);
+    fail(ErrorCode::kBadFile, "{} is {} but must be from 1 to {} ({})", keys.full("expert_used_count"),
+         config.experts_used, config.experts, keys.full("expert_count"));
   }
   if (config.F_expert == 0) {
     fail(ErrorCode::kBadFile, "{} is missing or 0 but the model has {} experts",
