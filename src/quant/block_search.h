@@ -281,8 +281,9 @@ struct LeastSquares {
 };
 
 inline LeastSquares least_squares(const Moments& sums, const ValueSums& values, float offset, float highest_offset) {
+  constexpr float kRoundingNoise = 2e-6f;  // all levels equal: the determinant would be 0 but for rounding
   const float determinant = values.weight * sums.qq - sums.q * sums.q;
-  if (!(determinant > 0.0f)) return {};
+  if (!(determinant > kRoundingNoise * values.weight * sums.qq)) return {};
   float scale = (values.weight * sums.xq - sums.q * values.x) / determinant;
   float shift = (values.x - scale * sums.q) / values.weight;
   if (offset + shift > highest_offset) {
@@ -304,7 +305,7 @@ Affine fit_affine(const Samples<kCount>& samples, Levels levels, float highest_o
   constexpr float kFirst = -1.0f, kStep = 0.3f;  // in levels
   constexpr int kSteps = 10;
   const ValueSums values = value_sums(samples, offset);
-  LeastSquares best;
+  LeastSquares best = {.fit = {range / levels.high, offset}};
   for (int i = 0; i < kSteps; ++i) {
     const float inverse_scale = (levels.high + kFirst + kStep * static_cast<float>(i)) / range;
     const Moments sums = moments(samples, inverse_scale, offset, levels);
