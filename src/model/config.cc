@@ -200,8 +200,8 @@ void read_experts(const Keys& keys, Config& config) {
   config.F_expert = keys.integer("expert_feed_forward_length", 0, kMaxWidth).value_or(0);
   if (config.experts == 0) {
     if (config.experts_used != 0) {
-      fail(ErrorCode::kBadFile, "{} is {} but there are no experts", keys.full("expert_used_count"),
-           config.experts_used);
+      fail(ErrorCode::kBadFile, "{} is {} but {} is 0", keys.full("expert_used_count"), config.experts_used,
+           keys.full("expert_count"));
     }
     return;
   }
