@@ -51,9 +51,9 @@ class TensorList {
       matrix(block_ + "proj.weight", {preset_.P, preset_.d});
       vector(block_ + "post_norm.weight", preset_.d, 1.0f);
     }
-    // Over all layers the token's own embedding shrinks to e^-4 of itself; the head is tied to it, so with much more of
+    // Over all layers the token's own embedding shrinks to e^-3 of itself; the head is tied to it, so with much more of
     // it left every token would predict itself.
-    vector(block_ + "layer_output_scale.weight", 1, std::exp(-4.0f / static_cast<float>(preset_.L)), 0.03f);
+    vector(block_ + "layer_output_scale.weight", 1, std::exp(-3.0f / static_cast<float>(preset_.L)), 0.03f);
   }
 
  private:
