@@ -40,6 +40,33 @@ __device__ __forceinline__ float4 load4(const float* row, uint32_t column, uint3
   return v;
 }
 
+__device__ __forceinline__ float4 load4(const __nv_bfloat16* row, uint32_t column, uint32_t d) {
+  if (column + 4 <= d && (d & 3) == 0) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(row + column);
+    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u),
+                       __uint_as_float(raw.y << 16), __uint_as_float(raw.y & 0xffff0000u));
+  }
+  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (column < d) v.x = __bfloat162float(row[column]);
+  if (column + 1 < d) v.y = __bfloat162float(row[column + 1]);
+  if (column + 2 < d) v.z = __bfloat162float(row[column + 2]);
+  if (column + 3 < d) v.w = __bfloat162float(row[column + 3]);
+  return v;
+}
+
+__device__ __forceinline__ void store4(__nv_bfloat16* row, uint32_t column, uint32_t d, const float4& v) {
+  if (column + 4 <= d && (d & 3) == 0) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(v.x, v.y), high = __floats2bfloat162_rn(v.z, v.w);
+    *reinterpret_cast<uint2*>(row + column) =
+        make_uint2(*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
+    return;
+  }
+  if (column < d) row[column] = __float2bfloat16_rn(v.x);
+  if (column + 1 < d) row[column + 1] = __float2bfloat16_rn(v.y);
+  if (column + 2 < d) row[column + 2] = __float2bfloat16_rn(v.z);
+  if (column + 3 < d) row[column + 3] = __float2bfloat16_rn(v.w);
+}
+
 __device__ __forceinline__ void store4(float* row, uint32_t column, uint32_t d, const float4& v) {
   if (column + 4 <= d && (d & 3) == 0) {
     *reinterpret_cast<float4*>(row + column) = v;
@@ -78,10 +105,11 @@ __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint
 
 // Computes one row of ResidualNorm into `values` (shared or global memory, [columns padded to a multiple of 4]); each
 // thread reads back only what it wrote. `writer` decides whether this block stores x_out.
-__device__ inline void residual_norm_row(const ResidualNorm& a, uint32_t row, bool writer, float* values, float* scratch) {
+template <typename Delta>
+__device__ void residual_norm_row(const ResidualNormOf<Delta>& a, uint32_t row, bool writer, float* values, float* scratch) {
   const float* x = a.x + static_cast<uint64_t>(row) * a.d;
-  const float* delta = a.delta == nullptr ? nullptr : a.delta + static_cast<uint64_t>(row) * a.d;
-  const float* experts = a.experts == nullptr ? nullptr : a.experts + static_cast<uint64_t>(row) * a.d;
+  const Delta* delta = a.delta == nullptr ? nullptr : a.delta + static_cast<uint64_t>(row) * a.d;
+  const Delta* experts = a.experts == nullptr ? nullptr : a.experts + static_cast<uint64_t>(row) * a.d;
   const float inverse_d = 1.0f / static_cast<float>(a.d);
 
   float dense_factor = 1.0f, experts_factor = 0.0f;

@@ -25,12 +25,14 @@ struct QuantisedRows {
 // v = (x + delta') * scale with delta' = rms(delta) * delta_norm, then n = rms(v) * next_norm: the step between any two
 // matrix products of a layer. Null pointers leave a part out: no delta, no norm at the end.
 // In a mixture-of-experts layer delta is itself rms(dense) * dense_norm + rms(experts) * experts_norm.
-struct ResidualNorm {
+// Delta is float where a matrix-vector product made the deltas, bf16 where a matrix product did.
+template <typename Delta>
+struct ResidualNormOf {
   const float* x = nullptr;             // [rows, d]
-  const float* delta = nullptr;         // [rows, d]
+  const Delta* delta = nullptr;         // [rows, d]
   const float* delta_norm = nullptr;    // [d]
   const float* dense_norm = nullptr;    // [d]; set: delta is the dense branch and `experts` joins it
-  const float* experts = nullptr;       // [rows, d]
+  const Delta* experts = nullptr;       // [rows, d]
   const float* experts_norm = nullptr;  // [d]
   float scale = 1.0f;
   float* x_out = nullptr;               // [rows, d], not the same memory as x; may be null
@@ -38,5 +40,6 @@ struct ResidualNorm {
   float eps = 1e-6f;
   uint32_t d = 0;
 };
+using ResidualNorm = ResidualNormOf<float>;
 
 }  // namespace carat::cuda

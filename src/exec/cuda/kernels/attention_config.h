@@ -17,6 +17,8 @@ struct AttentionTile {
   bool queries_in_shared;  // otherwise every warp keeps the fragments of its rows in registers
 };
 
+constexpr bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
+
 // Sizes that follow from a tile, and the layout of its shared memory:
 //   ring of key and value tiles [ring][bn][hd] fp16 | queries [bm][hd] fp16 | probabilities [bm][bn] fp16
 //   | row maxima (later row sums) [warps_n][bm] fp32
@@ -38,12 +40,11 @@ struct AttentionLayout {
   static constexpr int kMaximaOffset = kProbabilityOffset + (kSharedRows ? T.bm * T.bn * 2 : 0);
   static constexpr int kSharedBytes = kMaximaOffset + (kSharedRows ? T.warps_n * T.bm * 4 : 0);
 
-  static constexpr bool power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
   // A row of 128 bytes or more lets eight rows of one 16-byte column fall on different banks after the XOR swizzle; the
   // swizzle needs powers of two. Tiles of 64 keys at most are contiguous in the cache's ring of slots.
-  static_assert(power_of_two(T.hd) && T.hd >= 64 && T.hd <= 512);
-  static_assert(power_of_two(T.bn) && T.bn >= 16 && T.bn <= 64);
-  static_assert(power_of_two(T.warps_n) && T.bm % (16 * T.warps_m) == 0);
+  static_assert(is_power_of_two(T.hd) && T.hd >= 64 && T.hd <= 512);
+  static_assert(is_power_of_two(T.bn) && T.bn >= 16 && T.bn <= 64);
+  static_assert(is_power_of_two(T.warps_n) && T.bm % (16 * T.warps_m) == 0);
   static_assert(kWarpKeys == 8 || kWarpKeys % 16 == 0);
   static_assert(kWarpColumns % 16 == 0);
   static_assert(T.ring >= 2);
@@ -57,16 +58,34 @@ struct AttentionLayout {
 //
 // hd 256: eight warps of 16 rows each keep probabilities in registers. hd 512: a row's 512 output columns do not fit in
 // one warp's registers, so four warps share 32 rows (wide) or two share 16.
-inline constexpr AttentionTile kPrefill128{128, 64, 64, 4, 1, 2, true};
-inline constexpr AttentionTile kPrefill256{256, 128, 32, 8, 1, 2, true};
-inline constexpr AttentionTile kPrefill256Wide{256, 128, 64, 8, 1, 3, true};
-inline constexpr AttentionTile kPrefill512{512, 64, 16, 4, 2, 2, true};
-inline constexpr AttentionTile kPrefill512Wide{512, 64, 64, 2, 4, 2, true};
+//
+// (Types, because nvcc takes no structure as the template argument of a kernel.)
+struct Prefill128 {
+  static constexpr AttentionTile kTile{128, 64, 64, 4, 1, 2, true};
+};
+struct Prefill256 {
+  static constexpr AttentionTile kTile{256, 128, 32, 8, 1, 2, true};
+};
+struct Prefill256Wide {
+  static constexpr AttentionTile kTile{256, 128, 64, 8, 1, 3, true};
+};
+struct Prefill512 {
+  static constexpr AttentionTile kTile{512, 64, 16, 4, 2, 2, true};
+};
+struct Prefill512Wide {
+  static constexpr AttentionTile kTile{512, 64, 64, 2, 4, 2, true};
+};
 
 // Decode tiles: one 16-row tile holds the query heads of a KV head; all fit in 99 KB, two blocks share a large SM.
-inline constexpr AttentionTile kDecode128{128, 16, 64, 1, 4, 3, false};
-inline constexpr AttentionTile kDecode256{256, 16, 64, 1, 4, 3, false};
-inline constexpr AttentionTile kDecode512{512, 16, 32, 1, 4, 3, false};
+struct Decode128 {
+  static constexpr AttentionTile kTile{128, 16, 64, 1, 4, 3, false};
+};
+struct Decode256 {
+  static constexpr AttentionTile kTile{256, 16, 64, 1, 4, 3, false};
+};
+struct Decode512 {
+  static constexpr AttentionTile kTile{512, 16, 32, 1, 4, 3, false};
+};
 
 // A decode block should read at least this much of the cache: with less, its start and the combination of the results
 // cost more than the reading.

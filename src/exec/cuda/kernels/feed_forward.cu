@@ -1,0 +1,104 @@
+// Element-wise kernels around the feed-forward and per-layer-embedding products of prompt chunks. Bound by memory.
+#include "exec/cuda/kernels/feed_forward.h"
+
+namespace carat::cuda {
+namespace {
+
+__device__ __forceinline__ float gelu_tanh(float x) {
+  return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * x * (1.0f + 0.044715f * x * x)));
+}
+
+union Eight {
+  uint4 words;
+  __nv_bfloat162 pairs[4];
+};
+
+__global__ void geglu_kernel(const __nv_bfloat16* gate_up, uint32_t F, __nv_bfloat16* out) {
+  wait_for_predecessor();
+  release_successor();
+  const uint64_t row = blockIdx.y;
+  const __nv_bfloat16* gate = gate_up + row * 2 * F;
+  const __nv_bfloat16* up = gate + F;
+  const uint32_t c = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  if (c >= F) return;
+  if (F % 8 == 0) {
+    Eight g, u, o;
+    g.words = *reinterpret_cast<const uint4*>(gate + c);
+    u.words = *reinterpret_cast<const uint4*>(up + c);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const float2 a = __bfloat1622float2(g.pairs[p]), b = __bfloat1622float2(u.pairs[p]);
+      o.pairs[p] = __floats2bfloat162_rn(gelu_tanh(a.x) * b.x, gelu_tanh(a.y) * b.y);
+    }
+    *reinterpret_cast<uint4*>(out + row * F + c) = o.words;
+    return;
+  }
+  for (uint32_t e = c; e < c + 8 && e < F; ++e) {
+    out[row * F + e] = __float2bfloat16_rn(gelu_tanh(__bfloat162float(gate[e])) * __bfloat162float(up[e]));
+  }
+}
+
+__global__ void gelu_times_kernel(const __nv_bfloat16* gate, const float* factors, uint32_t leading, uint32_t P,
+                                  __nv_bfloat16* out) {
+  wait_for_predecessor();
+  release_successor();
+  const uint64_t row = blockIdx.x;
+  for (uint32_t c = threadIdx.x; c < P; c += blockDim.x) {
+    out[row * P + c] = __float2bfloat16_rn(gelu_tanh(__bfloat162float(gate[row * P + c])) * factors[row * leading + c]);
+  }
+}
+
+__device__ __forceinline__ float value_of(float v) { return v; }
+__device__ __forceinline__ float value_of(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+// One warp per slice.
+template <typename T>
+__global__ void combine_ple_kernel(const T* projection, const float* table, const float* norm, uint32_t slices, uint32_t P,
+                                   float scale, float eps, float* out) {
+  wait_for_predecessor();
+  release_successor();
+  const uint32_t slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (slice >= slices) return;
+  const uint64_t at = (static_cast<uint64_t>(blockIdx.y) * slices + slice) * P;
+  float squares = 0.0f;
+  for (uint32_t c = lane; c < P; c += 32) {
+    const float v = value_of(projection[at + c]) * scale;
+    squares += v * v;
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, offset);
+  const float factor = rsqrtf(squares / static_cast<float>(P) + eps);
+  for (uint32_t c = lane; c < P; c += 32) {
+    const float v = value_of(projection[at + c]) * scale;
+    out[at + c] = (v * factor * norm[c] + table[at + c]) * 0.70710678118654752f;
+  }
+}
+
+template <typename T>
+void launch_combine(const T* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices, uint32_t P,
+                    float scale, float eps, float* out, const Launch& how) {
+  launch("combine_ple", combine_ple_kernel<T>, dim3((slices + 7) / 8, rows), dim3(256), 0, how, projection, table, norm,
+         slices, P, scale, eps, out);
+}
+
+}  // namespace
+
+void geglu(const __nv_bfloat16* gate_up, uint32_t rows, uint32_t F, __nv_bfloat16* out, const Launch& how) {
+  launch("geglu", geglu_kernel, dim3((F + 2047) / 2048, rows), dim3(256), 0, how, gate_up, F, out);
+}
+
+void gelu_times(const __nv_bfloat16* gate, const float* factors, uint32_t leading, uint32_t rows, uint32_t P,
+                __nv_bfloat16* out, const Launch& how) {
+  launch("gelu_times", gelu_times_kernel, dim3(rows), dim3(256), 0, how, gate, factors, leading, P, out);
+}
+
+void combine_ple(const __nv_bfloat16* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices,
+                 uint32_t P, float scale, float eps, float* out, const Launch& how) {
+  launch_combine(projection, table, norm, rows, slices, P, scale, eps, out, how);
+}
+void combine_ple(const float* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices,
+                 uint32_t P, float scale, float eps, float* out, const Launch& how) {
+  launch_combine(projection, table, norm, rows, slices, P, scale, eps, out, how);
+}
+
+}  // namespace carat::cuda

@@ -1,0 +1,117 @@
+// Rotation angles, and the step between the QKV product and attention: per-head RMS norm, rotation of half-split pairs,
+// K and V into the cache as fp16. One block of 128 threads per head and row; bound by memory (and by launch latency in
+// decode). Norms bound every |q|, |k| by sqrt(hd) * max|w| and |v| by sqrt(hd), so fp16 cannot overflow for weights the
+// loader accepts.
+#include "exec/cuda/kernels/rope.h"
+
+namespace carat::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 128;
+constexpr uint32_t kMaxPairsPerThread = 2;  // hd <= 512
+
+__global__ void rope_table_kernel(const uint32_t* positions, const double* inverse_frequency, uint32_t pairs,
+                                  float2* table) {
+  wait_for_predecessor();
+  release_successor();
+  for (uint32_t j = threadIdx.x; j < pairs; j += blockDim.x) {
+    // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.
+    const double turns = static_cast<double>(positions[blockIdx.x]) * inverse_frequency[j] * 0.15915494309189535;
+    const float angle = static_cast<float>((turns - rint(turns)) * 6.283185307179586);
+    float s, c;
+    sincosf(angle, &s, &c);
+    table[static_cast<uint64_t>(blockIdx.x) * pairs + j] = make_float2(c, s);
+  }
+}
+
+__device__ __forceinline__ float to_float(float v) { return v; }
+__device__ __forceinline__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+__device__ float block_sum_128(float value, float* scratch) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = value;
+  __syncthreads();
+  return scratch[0] + scratch[1] + scratch[2] + scratch[3];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) qkv_post_kernel(const __grid_constant__ QkvPost job, const T* projections) {
+  __shared__ float scratch[4];
+  wait_for_predecessor();
+  release_successor();
+  const AttentionShape& shape = job.shape;
+  const uint32_t row = blockIdx.y, half = shape.hd / 2;
+  // Head index within q | k | v, whichever of them this launch covers.
+  uint32_t head = blockIdx.x + (job.only_kv ? shape.H : 0);
+  const bool is_q = head < shape.H;
+  const bool is_v = head >= shape.H + shape.Hkv;
+  uint32_t source_head = is_v && job.v_from_k ? head - shape.Hkv : head;
+  if (job.only_kv) source_head -= shape.H;
+  const uint32_t source_heads = (job.only_kv ? 0 : shape.H) + (job.only_q ? 0 : (job.v_from_k ? 1 : 2) * shape.Hkv);
+  const T* from = projections + (static_cast<uint64_t>(row) * source_heads + source_head) * shape.hd;
+
+  float low[kMaxPairsPerThread], high[kMaxPairsPerThread];
+  float squares = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kMaxPairsPerThread; ++i) {
+    const uint32_t j = threadIdx.x + i * kThreads;
+    low[i] = high[i] = 0.0f;
+    if (j < half) {
+      low[i] = to_float(from[j]);
+      high[i] = to_float(from[j + half]);
+      squares += low[i] * low[i] + high[i] * high[i];
+    }
+  }
+  const float factor = rsqrtf(block_sum_128(squares, scratch) / static_cast<float>(shape.hd) + job.eps);
+
+  __half* to;
+  if (is_q) {
+    to = job.q + (static_cast<uint64_t>(row) * shape.H + head) * shape.hd;
+  } else {
+    const uint32_t kv_head = is_v ? head - shape.H - shape.Hkv : head - shape.H;
+    const uint64_t plane = static_cast<uint64_t>(job.sequences[row]) * shape.Hkv + kv_head;
+    to = (is_v ? job.kv.v : job.kv.k) + (plane * job.kv.slots + job.positions[row] % job.kv.slots) * shape.hd;
+  }
+  const float* weight = is_q ? job.q_norm : job.k_norm;
+#pragma unroll
+  for (uint32_t i = 0; i < kMaxPairsPerThread; ++i) {
+    const uint32_t j = threadIdx.x + i * kThreads;
+    if (j >= half) continue;
+    float a = low[i] * factor, b = high[i] * factor;
+    if (!is_v) {
+      a *= weight[j];
+      b *= weight[j + half];
+      if (j < job.pairs) {
+        const float2 turn = job.table[static_cast<uint64_t>(row) * job.pairs + j];
+        const float rotated = a * turn.x - b * turn.y;
+        b = a * turn.y + b * turn.x;
+        a = rotated;
+      }
+    }
+    to[j] = __float2half_rn(a);
+    to[j + half] = __float2half_rn(b);
+  }
+}
+
+template <typename T>
+void launch_qkv_post(const QkvPost& job, const T* projections, uint32_t rows, const Launch& how) {
+  const uint32_t heads = (job.only_kv ? 0 : job.shape.H) + (job.only_q ? 0 : 2 * job.shape.Hkv);
+  launch("qkv_post", qkv_post_kernel<T>, dim3(heads, rows), dim3(kThreads), 0, how, job, projections);
+}
+
+}  // namespace
+
+void rope_table(const uint32_t* positions, uint32_t rows, const double* inverse_frequency, uint32_t pairs, float2* table,
+                const Launch& how) {
+  launch("rope_table", rope_table_kernel, dim3(rows), dim3(kThreads), 0, how, positions, inverse_frequency, pairs, table);
+}
+
+void qkv_post(const QkvPost& job, const __nv_bfloat16* projections, uint32_t rows, const Launch& how) {
+  launch_qkv_post(job, projections, rows, how);
+}
+void qkv_post(const QkvPost& job, const float* projections, uint32_t rows, const Launch& how) {
+  launch_qkv_post(job, projections, rows, how);
+}
+
+}  // namespace carat::cuda
