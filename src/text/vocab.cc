@@ -6,10 +6,13 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "gguf/printable.h"
 
 namespace carat::text {
 
 namespace {
+
+using gguf::printable;
 
 constexpr std::string_view kModelKey = "tokenizer.ggml.model";
 constexpr std::string_view kPreKey = "tokenizer.ggml.pre";
@@ -61,14 +64,6 @@ bool is_gemma_special(std::string_view text) {
          std::any_of(kGemmaSpecials.begin(), kGemmaSpecials.end(), [&](const auto& each) { return each.text == text; });
 }
 
-// A token's text for an error message: a hostile one may be long, binary or both.
-std::string quoted(std::string_view text) {
-  constexpr size_t kShown = 40;
-  return text.size() <= kShown
-             ? fmt::format("\"{}\"", utf8_sanitise(text))
-             : fmt::format("\"{}...\" ({} bytes)", utf8_sanitise(text.substr(0, kShown)), text.size());
-}
-
 const gguf::Array& required_array(const gguf::Metadata& metadata, std::string_view key) {
   const gguf::Array* array = metadata.array(key);
   if (array == nullptr) {
@@ -116,7 +111,7 @@ void check_model(const gguf::Metadata& metadata) {
   const std::string_view pre = metadata.string(kPreKey).value_or("");
   if (*model == "llama" && pre == "gemma4") return;  // as Ollama writes it
   fail(ErrorCode::kUnsupported, "{} is {} ({} is {}): only Gemma 4 vocabularies (\"gemma4\") can be read", kModelKey,
-       quoted(*model), kPreKey, quoted(pre));
+       printable(*model), kPreKey, printable(pre));
 }
 
 // The scores play no part in Gemma 4's algorithm, but damaged ones mean a damaged file.
@@ -185,7 +180,7 @@ struct Vocab::MergeLine {
     const size_t space = line.find(' ', 1);  // the left part may itself be a space
     if (space == std::string_view::npos || line.size() > 2 * kMaxTokenBytes + 1) {
       fail(ErrorCode::kBadFile, "{}[{}] is {}, expected two tokens with a space between", kMergesKey, rank,
-           quoted(line));
+           printable(line));
     }
     left.text = line.substr(0, space);
     right.text = line.substr(space + 1);
@@ -225,7 +220,7 @@ void Vocab::read_texts(const gguf::Metadata& metadata) {
   for (size_t i = 0; i < tokens.strings.size(); ++i) {
     if (tokens.strings[i].size() > kMaxTokenBytes) {
       fail(ErrorCode::kBadFile, "{}[{}] is {}, longer than the {} bytes a token may have", kTokensKey, i,
-           quoted(tokens.strings[i]), kMaxTokenBytes);
+           printable(tokens.strings[i]), kMaxTokenBytes);
     }
     bytes += tokens.strings[i].size();
   }
@@ -259,7 +254,7 @@ void Vocab::index_symbols_and_bytes() {
       const auto value = parse_byte_text(token);
       if (!value) {
         fail(ErrorCode::kBadFile, "{}[{}] is {}, but {} calls it a byte: expected \"<0x00>\" to \"<0xFF>\"", kTokensKey,
-             i, quoted(token), kTypesKey);
+             i, printable(token), kTypesKey);
       }
       if (byte_tokens_[*value] < 0) byte_tokens_[*value] = id;
     } else if (type(id) == TokenType::kControl) {
@@ -297,15 +292,15 @@ void Vocab::resolve(MergeLine& line) const {
   for (MergeLine::Part* part : {&line.left, &line.right, &line.joined}) {
     const auto id = texts_.find(part->text, part->hash);
     if (!id) {
-      fail(ErrorCode::kBadFile, "{}[{}] is {}, but {} is not in {}", kMergesKey, line.rank, quoted(line.source),
-           quoted(part->text), kTokensKey);
+      fail(ErrorCode::kBadFile, "{}[{}] is {}, but {} is not in {}", kMergesKey, line.rank, printable(line.source),
+           printable(part->text), kTokensKey);
     }
     part->id = *id;
   }
   const TokenType result = type(line.joined.id);
   if (result == TokenType::kControl || result == TokenType::kByte || is_gemma_special(line.joined.text)) {
     fail(ErrorCode::kBadFile, "{}[{}] is {}: it would turn ordinary text into the special token {}", kMergesKey,
-         line.rank, quoted(line.source), quoted(line.joined.text));
+         line.rank, printable(line.source), printable(line.joined.text));
   }
   merges_.prefetch(line.left.id, line.right.id);
 }

@@ -1,0 +1,21 @@
+// node check_vectors.mjs PROGRAM VOCAB.gguf VECTORS: all strings of VECTORS.inp give the ids of VECTORS.out (spec 4.5).
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { encodeTexts } from "./carat_tokenizer.mjs";
+
+const [program, vocab, vectors] = process.argv.slice(2);
+if (!fs.existsSync(`${vectors}.inp`) || !fs.existsSync(`${vectors}.out`)) {
+  console.log(`skipped: no ${vectors}.inp and .out`);
+  process.exit(77);
+}
+const texts = fs.readFileSync(`${vectors}.inp`, "utf8").split("\n__ggml_vocab_test__\n");
+const lines = fs.readFileSync(`${vectors}.out`, "utf8").split("\n").slice(0, texts.length);
+assert.equal(texts.length, 46);
+assert.equal(lines.length, 46);
+const answers = encodeTexts(program, vocab, texts.map((text) => ({ text })));
+texts.forEach((text, i) => {
+  const expected = lines[i].split(" ").filter((id) => id !== "").map(Number);
+  assert.deepEqual(answers[i].ids, expected, `vector ${i}: ${JSON.stringify(text)}`);
+  assert.equal(answers[i].decoded, text);
+});
+console.log(`${texts.length} vectors agree`);
