@@ -2,12 +2,12 @@
 
 // Puts together what the blocks of one row and KV head computed from their shares of the keys, without a second launch.
 //
-// Every block leaves its unnormalised output, maximum and sum in scratch memory and counts itself as arrived. With little
-// to combine, the last to arrive does it alone and the others leave. With many shares that would keep one SM busy for as
-// long as the attention itself, so the others wait for the last one, for a bounded time, and help: the output is cut into
-// slices that warps claim one by one. Nothing depends on the helpers: the last to arrive finds all shares complete and
-// claims whatever is left, so blocks need not be resident together. The arithmetic of a slice is the same whoever does
-// it, so the result is too.
+// Every block leaves its unnormalised output, maximum and sum in scratch memory and counts itself as arrived. With
+// little to combine, the last to arrive does it alone and the others leave. With many shares that would keep one SM
+// busy for as long as the attention itself, so the others wait for the last one, for a bounded time, and help: the
+// output is cut into slices that warps claim one by one. Nothing depends on the helpers: the last to arrive finds all
+// shares complete and claims whatever is left, so blocks need not be resident together. The arithmetic of a slice is
+// the same whoever does it, so the result is too.
 #include "exec/cuda/kernels/attention_config.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 
@@ -44,26 +44,36 @@ __device__ __forceinline__ void combine_slice(const CombineJob& job, uint32_t sl
 
   float largest = -INFINITY, sum = 0.0f;
   float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  const auto add = [&](float share_max, float share_sum, const float4& share, float new_max) {
-    const float keep = exp2_fast(largest - new_max), take = exp2_fast(share_max - new_max);
-    sum = sum * keep + share_sum * take;
-    total = make_float4(total.x * keep + share.x * take, total.y * keep + share.y * take,
-                        total.z * keep + share.z * take, total.w * keep + share.w * take);
+  const auto scale_to = [&](float new_max) {
+    const float keep = exp2_fast(largest - new_max);
+    sum *= keep;
+    total = make_float4(total.x * keep, total.y * keep, total.z * keep, total.w * keep);
     largest = new_max;
+  };
+  const auto add = [&](float share_max, float share_sum, const float4& share) {
+    const float take = exp2_fast(share_max - largest);
+    sum += share_sum * take;
+    total = make_float4(total.x + share.x * take, total.y + share.y * take, total.z + share.z * take,
+                        total.w + share.w * take);
   };
 
   for (uint32_t first = lane / kLanes; first < job.shares; first += kSideBySide * kBatch) {
     float2 stat[kBatch];
     float4 share[kBatch];
+    float new_max = largest;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
+      // Past the end the last share is read again, and not added.
       const uint32_t s = min(first + i * kSideBySide, job.shares - 1);
       stat[i] = __ldcg(stats + s);
       share[i] = __ldcg(reinterpret_cast<const float4*>(outputs + static_cast<uint64_t>(s) * job.hd));
     }
 #pragma unroll
+    for (int i = 0; i < kBatch; ++i) new_max = fmaxf(new_max, stat[i].x);
+    scale_to(new_max);
+#pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (first + i * kSideBySide < job.shares) add(stat[i].x, stat[i].y, share[i], fmaxf(largest, stat[i].x));
+      if (first + i * kSideBySide < job.shares) add(stat[i].x, stat[i].y, share[i]);
     }
   }
 #pragma unroll
@@ -75,7 +85,10 @@ __device__ __forceinline__ void combine_slice(const CombineJob& job, uint32_t sl
                     __shfl_xor_sync(0xffffffffu, total.z, offset), __shfl_xor_sync(0xffffffffu, total.w, offset));
     // Lanes without a share have maximum -infinity; where both have none, there is nothing to add.
     const float new_max = fmaxf(largest, other_max);
-    if (new_max != -INFINITY) add(other_max, other_sum, other, new_max);
+    if (new_max != -INFINITY) {
+      scale_to(new_max);
+      add(other_max, other_sum, other);
+    }
   }
   if (lane < kLanes && in_head) {
     const float factor = 1.0f / sum;

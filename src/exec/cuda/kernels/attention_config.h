@@ -4,11 +4,11 @@
 
 namespace carat::cuda {
 
-// The shape of one attention block. Its query rows form a tile of `bm` rows; keys and values pass through it in tiles of
-// `bn`. The warps form a grid: warp (m, n) computes the scores of bm / warps_m rows with bn / warps_n keys, and then
+// The shape of one attention block. Its query rows form a tile of `bm` rows; keys and values pass through it in tiles
+// of `bn`. The warps form a grid: warp (m, n) computes the scores of bm / warps_m rows with bn / warps_n keys, and then
 // owns hd / warps_n columns of the output of the same rows.
 struct AttentionTile {
-  int hd;                  // columns held; smaller head dimensions are padded with zeros
+  int hd;  // columns held; smaller head dimensions are padded with zeros
   int bm;
   int bn;
   int warps_m;
@@ -26,12 +26,12 @@ constexpr bool is_power_of_two(int value) { return value > 0 && (value & (value 
 template <AttentionTile T>
 struct AttentionLayout {
   static constexpr int kThreads = 32 * T.warps_m * T.warps_n;
-  static constexpr int kRowTiles = T.bm / (16 * T.warps_m);     // 16-row tiles of a warp
-  static constexpr int kWarpKeys = T.bn / T.warps_n;            // keys of a warp's scores
-  static constexpr int kKeyTiles = kWarpKeys / 8;               // their 8-column tiles
-  static constexpr int kWarpColumns = T.hd / T.warps_n;         // output columns of a warp
+  static constexpr int kRowTiles = T.bm / (16 * T.warps_m);  // 16-row tiles of a warp
+  static constexpr int kWarpKeys = T.bn / T.warps_n;         // keys of a warp's scores
+  static constexpr int kKeyTiles = kWarpKeys / 8;            // their 8-column tiles
+  static constexpr int kWarpColumns = T.hd / T.warps_n;      // output columns of a warp
   static constexpr int kColumnTiles = kWarpColumns / 8;
-  static constexpr int kChunks = T.hd / 8;                      // 16-byte pieces of a row
+  static constexpr int kChunks = T.hd / 8;  // 16-byte pieces of a row
   static constexpr bool kSharedRows = T.warps_n > 1;
 
   static constexpr int kTileBytes = T.bn * T.hd * 2;

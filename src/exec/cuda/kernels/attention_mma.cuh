@@ -15,7 +15,8 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Copies 16 bytes to shared memory in the background, or fills them with zeros where `valid` is false (nothing is read).
+// Copies 16 bytes to shared memory in the background, or fills them with zeros where `valid` is false (nothing is
+// read).
 __device__ __forceinline__ void copy_async(uint32_t destination, const void* source, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes)

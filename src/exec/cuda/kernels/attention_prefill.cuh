@@ -5,21 +5,10 @@
 // union of the rows' causal (and window) ranges are visited, and only those at its edges are masked.
 //
 // Bound by tensor cores and shared-memory reads: 4 hd operations per visible (query, head, key).
-#include <cuda_bf16.h>
-
-#include "exec/cuda/kernels/attention.h"
+#include "exec/cuda/kernels/attention_launch.h"
 #include "exec/cuda/kernels/attention_tile.cuh"
 
 namespace carat::cuda {
-
-struct PrefillArguments {
-  AttentionShape shape;
-  const __half* q;  // [rows, H, hd]
-  KvView kv;
-  const Segment* tiles;
-  uint32_t tile_count;
-  __nv_bfloat16* out;  // [rows, H, hd]
-};
 
 // The query row and head of a tile's row; `query` >= segment.count where the tile is not full.
 struct QueryOfRow {

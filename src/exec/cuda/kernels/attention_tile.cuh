@@ -1,11 +1,11 @@
 #pragma once
 
-// The loop that prompt and decode attention share: O = softmax(Q K^T) V for one tile of query rows over a range of keys,
-// with the softmax computed online (running maximum and sum per row, fp32).
+// The loop that prompt and decode attention share: O = softmax(Q K^T) V for one tile of query rows over a range of
+// keys, with the softmax computed online (running maximum and sum per row, fp32).
 //
 // Key and value tiles arrive alternately (K0 V0 K1 V1 ...) through a ring in shared memory, ring - 1 of them in flight.
-// Where a row's keys belong to one warp, its probabilities go from the score registers straight into the second product;
-// where several warps share a row they exchange maxima and fp16 probabilities through shared memory.
+// Where a row's keys belong to one warp, its probabilities go from the score registers straight into the second
+// product; where several warps share a row they exchange maxima and fp16 probabilities through shared memory.
 #include "exec/cuda/kernels/attention_config.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 
@@ -54,8 +54,13 @@ class KeyValueRing {
   // k, v: [slots, hd] of one sequence and KV head.
   __device__ __forceinline__ KeyValueRing(uint32_t shared, const __half* k, const __half* v, uint32_t slots,
                                           uint32_t hd, const KeyRange& range)
-      : shared_(shared), slots_(slots), hd_(hd), begin_(range.begin), length_(range.end - range.begin),
-        key_(range.first_tile * T.bn), remaining_(2 * range.tiles) {
+      : shared_(shared),
+        slots_(slots),
+        hd_(hd),
+        begin_(range.begin),
+        length_(range.end - range.begin),
+        key_(range.first_tile * T.bn),
+        remaining_(2 * range.tiles) {
     const uint32_t chunk = threadIdx.x % L::kChunks;
     row_ = threadIdx.x / L::kChunks;
     chunk_in_row_ = chunk * 8 < hd;
@@ -82,8 +87,8 @@ class KeyValueRing {
   }
 
  private:
-  // One group per call, empty when no tile is left, so that the count in next() holds to the end. Rows outside the range
-  // are zeros: what an unused slot holds may be NaN, and a probability of zero does not silence that.
+  // One group per call, empty when no tile is left, so that the count in next() holds to the end. Rows outside the
+  // range are zeros: what an unused slot holds may be NaN, and a probability of zero does not silence that.
   __device__ __forceinline__ void issue() {
     if (remaining_ > 0) {
       const bool values = remaining_ % 2 == 1;
@@ -158,8 +163,11 @@ class AttentionRows {
   float row_sum[L::kRowTiles][2];             // this thread's share, until total_sums()
 
   __device__ __forceinline__ explicit AttentionRows(uint32_t shared, float* maxima)
-      : probabilities_(shared + L::kProbabilityOffset), maxima_(maxima), lane_(threadIdx.x % 32),
-        warp_m_(threadIdx.x / 32 / T.warps_n), warp_n_(threadIdx.x / 32 % T.warps_n) {
+      : probabilities_(shared + L::kProbabilityOffset),
+        maxima_(maxima),
+        lane_(threadIdx.x % 32),
+        warp_m_(threadIdx.x / 32 / T.warps_n),
+        warp_n_(threadIdx.x / 32 % T.warps_n) {
 #pragma unroll
     for (int r = 0; r < L::kRowTiles; ++r) {
 #pragma unroll
@@ -170,12 +178,12 @@ class AttentionRows {
   }
 
   // The block's row that this thread's element (tile, half) of a fragment belongs to.
-  __device__ __forceinline__ int row(int tile, int half) const { return first_row() + tile * 16 + half * 8 + lane_ / 4; }
+  __device__ __forceinline__ int row(int tile, int half) const {
+    return first_row() + tile * 16 + half * 8 + lane_ / 4;
+  }
   __device__ __forceinline__ int first_row() const { return warp_m_ * L::kRowTiles * 16; }
   // The output column of element 0 of column tile `tile`.
-  __device__ __forceinline__ int column(int tile) const {
-    return warp_n_ * L::kWarpColumns + tile * 8 + lane_ % 4 * 2;
-  }
+  __device__ __forceinline__ int column(int tile) const { return warp_n_ * L::kWarpColumns + tile * 8 + lane_ % 4 * 2; }
   __device__ __forceinline__ int warp_n() const { return warp_n_; }
 
   template <typename Queries>

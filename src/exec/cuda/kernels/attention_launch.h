@@ -1,0 +1,38 @@
+#pragma once
+
+// The instantiated attention kernels, one translation unit per head dimension, for the launchers in attention.cc.
+#include "exec/cuda/kernels/attention.h"
+
+namespace carat::cuda {
+
+struct PrefillArguments {
+  AttentionShape shape;
+  const __half* q;  // [rows, H, hd]
+  KvView kv;
+  const Segment* tiles;
+  uint32_t tile_count;
+  __nv_bfloat16* out;  // [rows, H, hd]
+};
+
+// The number is the largest head dimension; `wide` picks the tile for more than 99 KB of shared memory.
+void launch_prefill_128(const PrefillArguments& arguments, const Launch& how);
+void launch_prefill_256(const PrefillArguments& arguments, bool wide, const Launch& how);
+void launch_prefill_512(const PrefillArguments& arguments, bool wide, const Launch& how);
+
+struct DecodeArguments {
+  AttentionShape shape;
+  const __half* q;  // [rows, H, hd]
+  KvView kv;
+  const uint32_t* positions;  // [rows]
+  const uint32_t* sequences;  // [rows]
+  float* out;                 // [rows, H, hd]
+  float* outputs;             // [rows, H, splits, hd], scratch
+  float2* stats;              // [rows, H, splits], scratch
+  uint32_t* counters;         // [rows, Hkv]
+};
+
+void launch_decode_128(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
+void launch_decode_256(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
+void launch_decode_512(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
+
+}  // namespace carat::cuda

@@ -1,0 +1,279 @@
+// Mixture of experts: routing, sorting of prompt rows, and the expert products of decode. The routing kernels are bound by
+// latency; the decode products by the weight bytes of the selected experts.
+#include "exec/cuda/kernels/activation.cuh"
+#include "exec/cuda/kernels/moe.h"
+#include "exec/cuda/kernels/packings.cuh"
+
+namespace carat::cuda {
+namespace {
+
+// One warp a row; each lane holds experts lane, lane + 32, ...
+__global__ void moe_route_kernel(const float* logits, const float* expert_scale, uint32_t rows, uint32_t experts,
+                                 uint32_t used, uint32_t* ids, float* weights) {
+  wait_for_predecessor();
+  release_successor();
+  constexpr uint32_t kPerLane = kMaxExperts / 32;
+  const uint32_t row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= rows) return;
+  const float* from = logits + static_cast<uint64_t>(row) * experts;
+  float p[kPerLane];
+  float largest = -INFINITY;
+#pragma unroll
+  for (uint32_t i = 0; i < kPerLane; ++i) {
+    const uint32_t e = lane + 32 * i;
+    p[i] = e < experts ? from[e] : -INFINITY;
+    largest = fmaxf(largest, p[i]);
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  float sum = 0.0f;
+#pragma unroll
+  for (uint32_t i = 0; i < kPerLane; ++i) {
+    p[i] = lane + 32 * i < experts ? expf(p[i] - largest) : -1.0f;
+    if (p[i] >= 0.0f) sum += p[i];
+  }
+  sum = warp_sum(sum);
+
+  float chosen_sum = 0.0f;
+  uint32_t my_id = 0;      // lane s keeps the s-th choice
+  float my_weight = 0.0f;
+  for (uint32_t s = 0; s < used; ++s) {
+    float best = -1.0f;
+    uint32_t best_id = 0xffffffffu;
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) {
+      if (p[i] > best) {  // strictly greater: the lower expert wins a tie
+        best = p[i];
+        best_id = lane + 32 * i;
+      }
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+      const float other = __shfl_xor_sync(0xffffffffu, best, offset);
+      const uint32_t other_id = __shfl_xor_sync(0xffffffffu, best_id, offset);
+      if (other > best || (other == best && other_id < best_id)) {
+        best = other;
+        best_id = other_id;
+      }
+    }
+    // All-NaN logits leave nothing to choose; expert 0 with a NaN weight keeps the failure visible.
+    if (best_id == 0xffffffffu) {
+      best_id = 0;
+      best = __int_as_float(0x7fc00000);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) {
+      if (lane + 32 * i == best_id) p[i] = -1.0f;
+    }
+    const float probability = best / sum;
+    chosen_sum += probability;
+    if (lane == s) {
+      my_id = best_id;
+      my_weight = probability;
+    }
+  }
+  if (lane < used) {
+    ids[static_cast<uint64_t>(row) * used + lane] = my_id;
+    weights[static_cast<uint64_t>(row) * used + lane] = my_weight / fmaxf(chosen_sum, 6.103515625e-5f) * expert_scale[my_id];
+  }
+}
+
+__global__ void moe_count_kernel(const uint32_t* ids, uint32_t total, uint32_t* counts) {
+  wait_for_predecessor();
+  release_successor();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < total) atomicAdd(&counts[ids[i]], 1);
+}
+
+// One block: exclusive scan of the counts into offsets; counts become running positions for the scatter.
+__global__ void moe_scan_kernel(uint32_t experts, uint32_t* counts, uint32_t* offsets) {
+  wait_for_predecessor();
+  release_successor();
+  if (threadIdx.x != 0) return;
+  uint32_t running = 0;
+  for (uint32_t e = 0; e < experts; ++e) {
+    offsets[e] = running;
+    running += counts[e];
+    counts[e] = offsets[e];
+  }
+  offsets[experts] = running;
+}
+
+// Places rows in row order within an expert, so that results do not depend on the order atomics happen in: one warp per
+// expert walks all (row, slot) pairs.
+__global__ void moe_scatter_kernel(const uint32_t* ids, uint32_t total, uint32_t used, const uint32_t* offsets,
+                                   uint32_t* source, uint32_t* place) {
+  wait_for_predecessor();
+  release_successor();
+  const uint32_t expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  __shared__ uint32_t warp_counts[32];
+  // Each warp takes a contiguous share; first count, then place.
+  const uint32_t share = (total + warps - 1) / warps;
+  const uint32_t begin = min(total, warp * share), end = min(total, begin + share);
+  uint32_t count = 0;
+  for (uint32_t i = begin + lane; i < begin + (end - begin + 31) / 32 * 32; i += 32) {
+    count += __popc(__ballot_sync(0xffffffffu, i < end && ids[i] == expert));
+  }
+  if (lane == 0) warp_counts[warp] = count;
+  __syncthreads();
+  uint32_t at = offsets[expert];
+  for (uint32_t w = 0; w < warp; ++w) at += warp_counts[w];
+  for (uint32_t i = begin + lane; i < begin + (end - begin + 31) / 32 * 32; i += 32) {
+    const bool hit = i < end && ids[i] == expert;
+    const uint32_t mask = __ballot_sync(0xffffffffu, hit);
+    if (hit) {
+      const uint32_t to = at + __popc(mask & ((1u << lane) - 1));
+      source[to] = i / used;
+      place[i] = to;
+    }
+    at += __popc(mask);
+  }
+}
+
+__global__ void moe_combine_kernel(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights, uint32_t used,
+                                   uint32_t d, __nv_bfloat16* out) {
+  wait_for_predecessor();
+  release_successor();
+  const uint64_t row = blockIdx.x;
+  for (uint32_t c = threadIdx.x; c < d; c += blockDim.x) {
+    float sum = 0.0f;
+    for (uint32_t s = 0; s < used; ++s) {
+      sum += weights[row * used + s] * __bfloat162float(sorted[static_cast<uint64_t>(place[row * used + s]) * d + c]);
+    }
+    out[row * d + c] = __float2bfloat16_rn(sum);
+  }
+}
+
+// Dot product of one weight row (given by its first cell) with one quantised row, over the eight lanes of a row group.
+template <typename Dot>
+__device__ float expert_dot(const PackedView& w, uint64_t first_cell, const uint32_t* words, const BlockMeta* meta,
+                            const float* values, uint32_t lane8) {
+  float sum = 0.0f;
+#pragma unroll 2
+  for (uint32_t step = 0; step < w.steps; ++step) {
+    typename Dot::Regs regs;
+    Dot::load(w, first_cell + step, lane8, regs);
+    const LaneActivation a{reinterpret_cast<const uint4*>(words + step * 64) + lane8, meta + step * 8 + lane8,
+                           Dot::kFloat ? values + step * kStep : nullptr};
+    sum += lane_dot<Dot>(regs, a, lane8);
+  }
+#pragma unroll
+  for (int offset = 4; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  return sum;
+}
+
+__device__ float expert_dot_any(const PackedView& w, uint64_t row, const uint32_t* words, const BlockMeta* meta,
+                                const float* values, uint32_t lane8) {
+  const uint64_t cell = row * w.steps;
+  switch (w.packing) {
+    case Packing::kQ8: return expert_dot<DotQ8>(w, cell, words, meta, values, lane8);
+    case Packing::kQ4: return expert_dot<DotQ4>(w, cell, words, meta, values, lane8);
+    case Packing::kQ4K: return expert_dot<DotQ4K>(w, cell, words, meta, values, lane8);
+    case Packing::kQ5K: return expert_dot<DotQ5K>(w, cell, words, meta, values, lane8);
+    case Packing::kQ6K: return expert_dot<DotQ6K>(w, cell, words, meta, values, lane8);
+    case Packing::kF16: return expert_dot<DotF16>(w, cell, words, meta, values, lane8);
+    case Packing::kBF16: return expert_dot<DotBF16>(w, cell, words, meta, values, lane8);
+    default: return expert_dot<DotF32>(w, cell, words, meta, values, lane8);
+  }
+}
+
+// Grid (tiles of 32 columns of F, used, rows).
+__global__ void __launch_bounds__(256, 3)
+    moe_gate_up_kernel(const __grid_constant__ ExpertRows gate, const __grid_constant__ ExpertRows up, uint32_t F,
+                       const __grid_constant__ QuantisedRows x, const uint32_t* ids, uint32_t used,
+                       const __grid_constant__ QuantisedRows acts, uint32_t act_steps) {
+  __shared__ float tile[32];
+  wait_for_predecessor();
+  release_successor();
+  const uint32_t row = blockIdx.z, slot = blockIdx.y, steps = gate.weights.steps;
+  const uint64_t expert = ids[row * used + slot];
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t column = blockIdx.x * 32 + warp * 4 + lane / 8;
+  const uint32_t safe = min(column, F - 1);
+  const uint32_t* words = x.words + static_cast<uint64_t>(row) * steps * 64;
+  const BlockMeta* meta = x.meta + static_cast<uint64_t>(row) * steps * 8;
+  const float* values = x.values == nullptr ? nullptr : x.values + static_cast<uint64_t>(row) * steps * kStep;
+  const float g = expert_dot_any(gate.weights, expert * gate.stride + gate.offset + safe, words, meta, values, lane % 8);
+  const float u = expert_dot_any(up.weights, expert * up.stride + up.offset + safe, words, meta, values, lane % 8);
+  if (lane % 8 == 0) tile[warp * 4 + lane / 8] = column < F ? gelu(g) * u : 0.0f;
+  __syncthreads();
+  if (warp != 0) return;
+
+  const float v = tile[lane];
+  float largest = fabsf(v);
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  const int q = __float2int_rn(v * inverse);
+  int sum = q;
+#pragma unroll
+  for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  const int other = __shfl_xor_sync(0xffffffffu, sum, 16);
+  const int b1 = __shfl_down_sync(0xffffffffu, q, 1), b2 = __shfl_down_sync(0xffffffffu, q, 2);
+  const int b3 = __shfl_down_sync(0xffffffffu, q, 3);
+  const uint64_t out_row = static_cast<uint64_t>(row) * used + slot;
+  const uint32_t step = blockIdx.x / kStepBlocks, block = blockIdx.x % kStepBlocks;
+  if (lane % 4 == 0) {
+    acts.words[(out_row * act_steps + step) * 64 + (lane / 16 * 8 + block) * 4 + lane % 16 / 4] =
+        (q & 0xff) | ((b1 & 0xff) << 8) | ((b2 & 0xff) << 16) | (static_cast<uint32_t>(b3) << 24);
+  }
+  if (lane == 0) {
+    acts.meta[(out_row * act_steps + step) * 8 + block] =
+        BlockMeta{largest * (1.0f / 127.0f), static_cast<int16_t>(sum), static_cast<int16_t>(other)};
+  }
+  if (acts.values != nullptr) acts.values[out_row * act_steps * kStep + blockIdx.x * 32 + lane] = v;
+}
+
+// Grid (d / 32, rows): a warp computes four outputs, all experts of the row after one another.
+__global__ void __launch_bounds__(256, 3)
+    moe_down_kernel(const __grid_constant__ PackedView down, uint32_t d, const __grid_constant__ QuantisedRows acts,
+                    const uint32_t* ids, const float* weights, uint32_t used, float* out) {
+  wait_for_predecessor();
+  release_successor();
+  const uint32_t row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, steps = down.steps;
+  const uint32_t column = blockIdx.x * 32 + warp * 4 + lane / 8;
+  const uint32_t safe = min(column, d - 1);
+  float sum = 0.0f;
+  for (uint32_t slot = 0; slot < used; ++slot) {
+    const uint64_t act = static_cast<uint64_t>(row) * used + slot;
+    const uint64_t expert = ids[act];
+    sum += weights[act] * expert_dot_any(down, expert * d + safe, acts.words + act * steps * 64, acts.meta + act * steps * 8,
+                                         acts.values == nullptr ? nullptr : acts.values + act * steps * kStep, lane % 8);
+  }
+  if (lane % 8 == 0 && column < d) out[static_cast<uint64_t>(row) * d + column] = sum;
+}
+
+}  // namespace
+
+void moe_route(const float* logits, const float* expert_scale, uint32_t rows, uint32_t experts, uint32_t used,
+               uint32_t* ids, float* weights, const Launch& how) {
+  launch("moe_route", moe_route_kernel, dim3((rows + 3) / 4), dim3(128), 0, how, logits, expert_scale, rows, experts, used,
+         ids, weights);
+}
+
+void moe_gate_up(const ExpertRows& gate, const ExpertRows& up, uint32_t F, const QuantisedRows& x, const uint32_t* ids,
+                 uint32_t rows, uint32_t used, const QuantisedRows& acts, const Launch& how) {
+  launch("moe_gate_up", moe_gate_up_kernel, dim3((F + 31) / 32, used, rows), dim3(256), 0, how, gate, up, F, x, ids, used,
+         acts, steps_of(F));
+}
+
+void moe_down(const PackedView& down, uint32_t d, const QuantisedRows& acts, const uint32_t* ids, const float* weights,
+              uint32_t rows, uint32_t used, float* out, const Launch& how) {
+  launch("moe_down", moe_down_kernel, dim3((d + 31) / 32, rows), dim3(256), 0, how, down, d, acts, ids, weights, used, out);
+}
+
+void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* counts, uint32_t* offsets,
+              uint32_t* source, uint32_t* place, const Launch& how) {
+  const uint32_t total = rows * used;
+  check(cudaMemsetAsync(counts, 0, experts * sizeof(uint32_t), how.stream), "moe_sort");
+  launch("moe_count", moe_count_kernel, dim3((total + 255) / 256), dim3(256), 0, Launch{how.stream, false}, ids, total, counts);
+  launch("moe_scan", moe_scan_kernel, dim3(1), dim3(32), 0, how, experts, counts, offsets);
+  launch("moe_scatter", moe_scatter_kernel, dim3(experts), dim3(512), 0, how, ids, total, used, offsets, source, place);
+}
+
+void moe_combine(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights, uint32_t rows, uint32_t used,
+                 uint32_t d, __nv_bfloat16* out, const Launch& how) {
+  launch("moe_combine", moe_combine_kernel, dim3(rows), dim3(256), 0, how, sorted, place, weights, used, d, out);
+}
+
+}  // namespace carat::cuda
