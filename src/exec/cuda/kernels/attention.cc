@@ -33,10 +33,7 @@ void check_shape(const AttentionShape& shape) {
   }
 }
 
-void check_cache(const KvView& kv, uint32_t window) {
-  CARAT_CHECK(kv.slots > 0 && kv.slots % 64 == 0);
-  CARAT_CHECK(window == 0 || kv.slots >= window);
-}
+void check_cache(const KvView& kv) { CARAT_CHECK(kv.slots > 0 && kv.slots % 64 == 0); }
 
 // The 512-column tiles of a small card fit every supported card, so they set what is needed at least.
 void check_shared_memory(uint32_t limit) {
@@ -74,7 +71,7 @@ uint32_t attention_tile_rows(const AttentionShape& shape, uint32_t shared_memory
 void attention_prefill(const AttentionShape& shape, const __half* q, const KvView& kv, const Segment* tiles,
                        uint32_t tile_count, __nv_bfloat16* out, uint32_t shared_memory_limit, const Launch& how) {
   check_shape(shape);
-  check_cache(kv, shape.window);
+  check_cache(kv);
   check_shared_memory(shared_memory_limit);
   const PrefillArguments arguments{shape, q, kv, tiles, tile_count, out};
   if (shape.hd <= 128) {
@@ -108,7 +105,7 @@ void attention_decode(const AttentionShape& shape, const __half* q, const KvView
                       const uint32_t* sequences, uint32_t rows, float* out, uint32_t splits, float* partial,
                       uint32_t* counters, const Launch& how) {
   check_shape(shape);
-  check_cache(kv, shape.window);
+  check_cache(kv);
   CARAT_CHECK(rows <= 65535);  // a limit of the launch grid
   CARAT_CHECK(splits > 0 && splits * head_groups(shape) <= kDecodeMaxBlocks);
   // Outputs first: they are read 16 bytes at a time, and hd is a multiple of 16.
