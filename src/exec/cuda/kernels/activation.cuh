@@ -103,6 +103,33 @@ __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint
   }
 }
 
+// Quantises a block of 32 columns held one per lane by a warp. `column` is the lane's own; words, meta and values (may be
+// null) belong to its row.
+__device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t* words, BlockMeta* meta, float* values) {
+  const uint32_t lane = threadIdx.x & 31;
+  float largest = fabsf(v);
+#pragma unroll
+  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  const int q = __float2int_rn(v * inverse);
+  int sum = q;
+#pragma unroll
+  for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  const int other = __shfl_xor_sync(0xffffffffu, sum, 16);
+  const int b1 = __shfl_down_sync(0xffffffffu, q, 1), b2 = __shfl_down_sync(0xffffffffu, q, 2);
+  const int b3 = __shfl_down_sync(0xffffffffu, q, 3);
+  const uint32_t step = column / kStep, block = column % kStep / 32;
+  if (lane % 4 == 0) {
+    words[step * 64 + (lane / 16 * 8 + block) * 4 + lane % 16 / 4] =
+        (q & 0xff) | ((b1 & 0xff) << 8) | ((b2 & 0xff) << 16) | (static_cast<uint32_t>(b3) << 24);
+  }
+  if (lane == 0) {
+    meta[step * 8 + block] =
+        BlockMeta{largest * (1.0f / 127.0f), static_cast<int16_t>(sum), static_cast<int16_t>(other)};
+  }
+  if (values != nullptr) values[column] = v;
+}
+
 // Computes one row of ResidualNorm into `values` (shared or global memory, [columns padded to a multiple of 4]); each
 // thread reads back only what it wrote. `writer` decides whether this block stores x_out.
 template <typename Delta>

@@ -1,5 +1,6 @@
 // Element-wise kernels around the feed-forward and per-layer-embedding products of prompt chunks. Bound by memory.
 #include "exec/cuda/kernels/feed_forward.h"
+#include "exec/cuda/weights/unpack.cuh"
 
 namespace carat::cuda {
 namespace {
@@ -53,32 +54,32 @@ __device__ __forceinline__ float value_of(__nv_bfloat16 v) { return __bfloat162f
 
 // One warp per slice.
 template <typename T>
-__global__ void combine_ple_kernel(const T* projection, const float* table, const float* norm, uint32_t slices, uint32_t P,
-                                   float scale, float eps, float* out) {
+__global__ void combine_ple_kernel(const __grid_constant__ PleJob job, const T* projection, float* out) {
   wait_for_predecessor();
   release_successor();
   const uint32_t slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (slice >= slices) return;
-  const uint64_t at = (static_cast<uint64_t>(blockIdx.y) * slices + slice) * P;
+  if (slice >= job.slices) return;
+  const uint64_t at = (static_cast<uint64_t>(blockIdx.y) * job.slices + slice) * job.P;
   float squares = 0.0f;
-  for (uint32_t c = lane; c < P; c += 32) {
-    const float v = value_of(projection[at + c]) * scale;
+  for (uint32_t c = lane; c < job.P; c += 32) {
+    const float v = value_of(projection[at + c]) * job.projection_scale;
     squares += v * v;
   }
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1) squares += __shfl_xor_sync(0xffffffffu, squares, offset);
-  const float factor = rsqrtf(squares / static_cast<float>(P) + eps);
-  for (uint32_t c = lane; c < P; c += 32) {
-    const float v = value_of(projection[at + c]) * scale;
-    out[at + c] = (v * factor * norm[c] + table[at + c]) * 0.70710678118654752f;
+  const float factor = rsqrtf(squares / static_cast<float>(job.P) + job.eps);
+  const uint64_t first_cell = static_cast<uint64_t>(job.tokens[blockIdx.y]) * job.table.steps;
+  for (uint32_t c = lane; c < job.P; c += 32) {
+    const uint32_t column = slice * job.P + c;
+    const float token_part = unpack_value(job.table, first_cell + column / kStep, column % kStep) * job.table_scale;
+    const float v = value_of(projection[at + c]) * job.projection_scale;
+    out[at + c] = (v * factor * job.norm[c] + token_part) * 0.70710678118654752f;
   }
 }
 
 template <typename T>
-void launch_combine(const T* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices, uint32_t P,
-                    float scale, float eps, float* out, const Launch& how) {
-  launch("combine_ple", combine_ple_kernel<T>, dim3((slices + 7) / 8, rows), dim3(256), 0, how, projection, table, norm,
-         slices, P, scale, eps, out);
+void launch_combine(const PleJob& job, const T* projection, uint32_t rows, float* out, const Launch& how) {
+  launch("combine_ple", combine_ple_kernel<T>, dim3((job.slices + 7) / 8, rows), dim3(256), 0, how, job, projection, out);
 }
 
 }  // namespace
@@ -92,13 +93,11 @@ void gelu_times(const __nv_bfloat16* gate, const float* factors, uint32_t leadin
   launch("gelu_times", gelu_times_kernel, dim3(rows), dim3(256), 0, how, gate, factors, leading, P, out);
 }
 
-void combine_ple(const __nv_bfloat16* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices,
-                 uint32_t P, float scale, float eps, float* out, const Launch& how) {
-  launch_combine(projection, table, norm, rows, slices, P, scale, eps, out, how);
+void combine_ple(const PleJob& job, const __nv_bfloat16* projection, uint32_t rows, float* out, const Launch& how) {
+  launch_combine(job, projection, rows, out, how);
 }
-void combine_ple(const float* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices,
-                 uint32_t P, float scale, float eps, float* out, const Launch& how) {
-  launch_combine(projection, table, norm, rows, slices, P, scale, eps, out, how);
+void combine_ple(const PleJob& job, const float* projection, uint32_t rows, float* out, const Launch& how) {
+  launch_combine(job, projection, rows, out, how);
 }
 
 }  // namespace carat::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "exec/cuda/device/launch.h"
+#include "exec/cuda/weights/packed.h"
 
 namespace carat::cuda {
 
@@ -14,11 +15,20 @@ void geglu(const __nv_bfloat16* gate_up, uint32_t rows, uint32_t F, __nv_bfloat1
 void gelu_times(const __nv_bfloat16* gate, const float* factors, uint32_t leading, uint32_t rows, uint32_t P,
                 __nv_bfloat16* out, const Launch& how);
 
-// Per-layer embeddings (spec 3.2): out = (rms(projection * d^-1/2) * norm + table * sqrt(P)) / sqrt(2), per slice of P.
-// projection and out: [rows, slices * P]; table: [rows, slices * P] fp32, the gathered rows already times sqrt(P).
-void combine_ple(const __nv_bfloat16* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices,
-                 uint32_t P, float scale, float eps, float* out, const Launch& how);
-void combine_ple(const float* projection, const float* table, const float* norm, uint32_t rows, uint32_t slices,
-                 uint32_t P, float scale, float eps, float* out, const Launch& how);
+// Per-layer embeddings (spec 3.2), gather included:
+// out = (rms(projection * d^-1/2) * norm + table[token] * sqrt(P)) / sqrt(2), per slice of P values (one slice a layer).
+// projection and out: [rows, slices * P]; table: the packed [V, layers * P] matrix, of which the first slices are read.
+struct PleJob {
+  PackedView table;
+  const int32_t* tokens = nullptr;  // [rows]
+  const float* norm = nullptr;      // [P]
+  uint32_t slices = 0;
+  uint32_t P = 0;
+  float projection_scale = 1.0f;    // d^-1/2
+  float table_scale = 1.0f;         // sqrt(P)
+  float eps = 1e-6f;
+};
+void combine_ple(const PleJob& job, const __nv_bfloat16* projection, uint32_t rows, float* out, const Launch& how);
+void combine_ple(const PleJob& job, const float* projection, uint32_t rows, float* out, const Launch& how);
 
 }  // namespace carat::cuda

@@ -88,32 +88,9 @@ __device__ void prepare_activations(const MatvecJob& job, uint32_t steps, const 
 // One 32-column block of quantised results from the 32 rows of a GEGLU tile; warp r does activation row r.
 __device__ inline void store_geglu(const MatvecJob& job, const float* tile_values, uint32_t tile, uint32_t r) {
   const uint32_t lane = threadIdx.x & 31;
-  const uint32_t column = tile * 32 + lane;
-  const float v = tile_values[r * 32 + lane];
-  float largest = fabsf(v);
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-  const int q = __float2int_rn(v * inverse);
-  int sum = q;
-#pragma unroll
-  for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  const int other = __shfl_xor_sync(0xffffffffu, sum, 16);
-  const int b1 = __shfl_down_sync(0xffffffffu, q, 1), b2 = __shfl_down_sync(0xffffffffu, q, 2);
-  const int b3 = __shfl_down_sync(0xffffffffu, q, 3);
-  const uint32_t step = column / kStep, block = column % kStep / 32;
-  if (lane % 4 == 0) {
-    job.geglu.words[static_cast<uint64_t>(r) * job.geglu_steps * 64 + step * 64 + (lane / 16 * 8 + block) * 4 +
-                    lane % 16 / 4] =
-        (q & 0xff) | ((b1 & 0xff) << 8) | ((b2 & 0xff) << 16) | (static_cast<uint32_t>(b3) << 24);
-  }
-  if (lane == 0) {
-    job.geglu.meta[static_cast<uint64_t>(r) * job.geglu_steps * 8 + step * 8 + block] =
-        BlockMeta{largest * (1.0f / 127.0f), static_cast<int16_t>(sum), static_cast<int16_t>(other)};
-  }
-  if (job.geglu.values != nullptr) {
-    job.geglu.values[static_cast<uint64_t>(r) * job.geglu_steps * kStep + column] = v;
-  }
+  const uint64_t first = static_cast<uint64_t>(r) * job.geglu_steps;
+  quantise_warp(tile_values[r * 32 + lane], tile * 32 + lane, job.geglu.words + first * 64, job.geglu.meta + first * 8,
+                job.geglu.values == nullptr ? nullptr : job.geglu.values + first * kStep);
 }
 
 template <int R, int NR>

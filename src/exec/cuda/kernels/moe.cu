@@ -199,29 +199,9 @@ __global__ void __launch_bounds__(256, 3)
   __syncthreads();
   if (warp != 0) return;
 
-  const float v = tile[lane];
-  float largest = fabsf(v);
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-  const int q = __float2int_rn(v * inverse);
-  int sum = q;
-#pragma unroll
-  for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  const int other = __shfl_xor_sync(0xffffffffu, sum, 16);
-  const int b1 = __shfl_down_sync(0xffffffffu, q, 1), b2 = __shfl_down_sync(0xffffffffu, q, 2);
-  const int b3 = __shfl_down_sync(0xffffffffu, q, 3);
-  const uint64_t out_row = static_cast<uint64_t>(row) * used + slot;
-  const uint32_t step = blockIdx.x / kStepBlocks, block = blockIdx.x % kStepBlocks;
-  if (lane % 4 == 0) {
-    acts.words[(out_row * act_steps + step) * 64 + (lane / 16 * 8 + block) * 4 + lane % 16 / 4] =
-        (q & 0xff) | ((b1 & 0xff) << 8) | ((b2 & 0xff) << 16) | (static_cast<uint32_t>(b3) << 24);
-  }
-  if (lane == 0) {
-    acts.meta[(out_row * act_steps + step) * 8 + block] =
-        BlockMeta{largest * (1.0f / 127.0f), static_cast<int16_t>(sum), static_cast<int16_t>(other)};
-  }
-  if (acts.values != nullptr) acts.values[out_row * act_steps * kStep + blockIdx.x * 32 + lane] = v;
+  const uint64_t first = (static_cast<uint64_t>(row) * used + slot) * act_steps;
+  quantise_warp(tile[lane], blockIdx.x * 32 + lane, acts.words + first * 64, acts.meta + first * 8,
+                acts.values == nullptr ? nullptr : acts.values + first * kStep);
 }
 
 // Grid (d / 32, rows): a warp computes four outputs, all experts of the row after one another.

@@ -92,4 +92,35 @@ __device__ inline void unpack_block(const PackedView& view, uint64_t cell, uint3
   }
 }
 
+// One value: column `c` (0..255) of step `cell`.
+__device__ inline float unpack_value(const PackedView& view, uint64_t cell, uint32_t c) {
+  const uint32_t lane = c / 32, e = c % 32, i = e / 16, w = e % 16 / 4, b = e % 4;
+  switch (view.packing) {
+    case Packing::kQ8: {
+      const float d = __half2float(static_cast<const __half*>(view.scales)[cell * 8 + lane]);
+      return d * static_cast<float>(static_cast<const int8_t*>(view.quants)[cell * 256 + (i * 8 + lane) * 16 + e % 16]);
+    }
+    case Packing::kF16: return __half2float(static_cast<const __half*>(view.quants)[cell * kStep + c]);
+    case Packing::kBF16: return __bfloat162float(static_cast<const __nv_bfloat16*>(view.quants)[cell * kStep + c]);
+    case Packing::kF32: return static_cast<const float*>(view.quants)[cell * kStep + c];
+    default: break;
+  }
+  const uint8_t byte = static_cast<const uint8_t*>(view.quants)[cell * 128 + lane * 16 + e % 16];
+  const uint32_t nibble = i == 0 ? byte & 15u : byte >> 4;
+  if (view.packing == Packing::kQ4) {
+    const float d = __half2float(static_cast<const __half*>(view.scales)[cell * 8 + lane]);
+    return d * static_cast<float>(static_cast<int>(nibble) - 8);
+  }
+  if (view.packing == Packing::kQ6K) {
+    const uint32_t high = static_cast<const uint32_t*>(view.high)[(cell * 8 + lane) * 2 + i];
+    const int q = static_cast<int>(nibble | (((high >> (8 * b + 2 * w)) & 3u) << 4)) - 32;
+    const float d = __half2float(static_cast<const __half*>(view.super)[cell]);
+    return d * static_cast<float>(static_cast<const int8_t*>(view.scales)[cell * 16 + lane * 2 + i]) * static_cast<float>(q);
+  }
+  const uint32_t fifth = view.packing == Packing::kQ5K ? static_cast<const uint32_t*>(view.high)[cell * 8 + lane] : 0;
+  float scale, minimum;
+  k_header(static_cast<const uint4*>(view.scales)[cell], lane, scale, minimum);
+  return scale * static_cast<float>(nibble | (((fifth >> (8 * b + 4 * i + w)) & 1u) << 4)) - minimum;
+}
+
 }  // namespace carat::cuda
