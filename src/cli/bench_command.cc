@@ -1,0 +1,256 @@
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "cli/machine_limits.h"
+#include "cli/model_flags.h"
+#include "cli/terminal.h"
+#include "engine/counter_random.h"
+
+namespace carat::cli {
+
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  DeviceFlags device;
+  std::string prompts = "512";
+  std::string generations = "128";
+  std::vector<std::string> pairs;
+  std::string depths = "0";
+  std::string batches = "2048";
+  std::string micro_batches = "512";
+  std::string threads = "0";
+  uint32_t repetitions = 5;
+  std::string output = "md";
+  bool no_warmup = false;
+};
+
+struct BenchCase {
+  uint32_t prompt;
+  uint32_t gen;
+  uint32_t depth;
+};
+
+std::vector<uint32_t> parse_list(std::string_view flag, std::string_view text) {
+  std::vector<uint32_t> values;
+  for (std::string_view rest = text;;) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), value);
+    if (error != std::errc() || end != item.data() + item.size() || value > (1u << 30)) {
+      fail(ErrorCode::kBadArgument, "{} {}: give whole numbers separated by commas", flag, text);
+    }
+    values.push_back(value);
+    if (item.size() == rest.size()) return values;
+    rest.remove_prefix(item.size() + 1);
+  }
+}
+
+std::vector<BenchCase> make_cases(const BenchFlags& flags) {
+  std::vector<BenchCase> cases;
+  const auto add = [&cases](uint32_t prompt, uint32_t gen, uint32_t depth) {
+    if (prompt + gen > 0) cases.push_back({prompt, gen, depth});
+  };
+  for (const uint32_t depth : parse_list("-d", flags.depths)) {
+    for (const uint32_t prompt : parse_list("-p", flags.prompts)) add(prompt, 0, depth);
+    for (const uint32_t gen : parse_list("-n", flags.generations)) add(0, gen, depth);
+    for (const std::string& text : flags.pairs) {
+      const std::vector<uint32_t> pair = parse_list("-pg", text);
+      if (pair.size() != 2)
+        fail(ErrorCode::kBadArgument, "-pg {}: give prompt and generated tokens, such as 512,128", text);
+      add(pair[0], pair[1], depth);
+    }
+  }
+  if (cases.empty()) fail(ErrorCode::kBadArgument, "nothing to measure: -p, -n and -pg are all zero");
+  return cases;
+}
+
+// "gemma4 NAME Q8_0": the type that most bytes of the file have.
+std::string model_type(const model::Model& model) {
+  std::map<uint32_t, uint64_t> bytes;
+  for (const gguf::TensorView& tensor : model.file().tensors()) bytes[tensor.info.type] += tensor.info.bytes;
+  const auto most = std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  const quant::FormatInfo* format = most == bytes.end() ? nullptr : quant::find_format(most->first);
+  const std::string_view name = model.config().name.empty() ? "unnamed" : std::string_view(model.config().name);
+  return fmt::format("{} {} {}", model.config().architecture, name, format ? format->name : "unknown");
+}
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "unknown";
+}
+
+// Runs random tokens: real text would favour a cache here and there, and equal tokens would favour all of them.
+class Bench {
+ public:
+  explicit Bench(exec::Executor& executor) : executor_(executor) {}
+
+  void warm_up(const BenchCase& c) {
+    executor_.truncate(0, 0);
+    run_prompt(std::max(1u, std::min(c.prompt, executor_.options().chunk)));
+  }
+
+  uint64_t time(const BenchCase& c) {
+    fill(c.depth);
+    const auto start = std::chrono::steady_clock::now();
+    if (c.prompt > 0) run_prompt(c.prompt);
+    for (uint32_t i = 0; i < c.gen; ++i) run_prompt(1);
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    return static_cast<uint64_t>(std::max<int64_t>(1, std::chrono::nanoseconds(elapsed).count()));
+  }
+
+ private:
+  void fill(uint32_t depth) {
+    // What an earlier repetition left below `depth` is used again where the sliding window allows it.
+    const uint32_t kept = executor_.truncate(0, std::min(depth, executor_.length(0)));
+    if (depth > kept) run_prompt(depth - kept);
+  }
+
+  void run_prompt(uint32_t count) {
+    const uint32_t vocabulary = executor_.model().config().V;
+    for (uint32_t done = 0; done < count;) {
+      rows_.clear();
+      const uint32_t chunk = std::min(count - done, executor_.options().chunk);
+      const uint32_t first = executor_.length(0);
+      for (uint32_t i = 0; i < chunk; ++i) {
+        const auto token = static_cast<int32_t>(engine::random_bits(kSeed, drawn_++) % vocabulary);
+        rows_.push_back({token, first + i, 0, done + i + 1 == count});
+      }
+      executor_.forward(rows_);
+      done += chunk;
+    }
+    // Asking for a result is what waits for a device that works in the background.
+    executor_.best(0, 1, best_);
+  }
+
+  static constexpr uint64_t kSeed = 1;
+  exec::Executor& executor_;
+  uint64_t drawn_ = 0;
+  std::vector<exec::Row> rows_;
+  std::vector<exec::Candidate> best_;
+};
+
+struct Setup {
+  uint32_t batch;
+  uint32_t micro_batch;
+  unsigned threads;
+};
+
+BenchResult describe(const model::Model& model, const exec::Executor& executor, const Setup& setup,
+                     const BenchCase& c) {
+  BenchResult result;
+  result.model_filename = model.file().path();
+  result.model_type = model_type(model);
+  result.model_size = model.weight_bytes();
+  result.model_n_params = model.parameters();
+  result.backend = executor.name();
+  result.cpu_info = cpu_name();
+  result.n_batch = setup.batch;
+  result.n_ubatch = setup.micro_batch;
+  result.n_threads = setup.threads;
+  result.type_k = result.type_v = quant::info(executor.options().kv_format).name;
+  result.n_prompt = c.prompt;
+  result.n_gen = c.gen;
+  result.n_depth = c.depth;
+  result.test_time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  return result;
+}
+
+void measure(const BenchFlags& flags, const std::shared_ptr<const model::Model>& model, const Setup& setup,
+             const std::vector<BenchCase>& cases, const Logger& log, BenchPrinter& printer) {
+  exec::ExecutorOptions options;
+  flags.device.apply(options);
+  options.log = log;
+  options.outputs = 1;
+  options.threads = setup.threads;
+  uint64_t context = 1;
+  for (const BenchCase& c : cases) context = std::max(context, uint64_t{c.depth} + c.prompt + c.gen);
+  if (context > std::numeric_limits<uint32_t>::max())
+    fail(ErrorCode::kBadArgument, "-d, -p and -n add up to {} tokens", context);
+  options.context = static_cast<uint32_t>(context);
+  options.chunk = std::min({setup.batch, setup.micro_batch, options.context});
+  const auto executor = engine::make_executor(flags.device.chosen_device(), model, options);
+  flags.device.explain_unused(*executor, log);
+
+  Bench bench(*executor);
+  ProgressLine progress;
+  for (const BenchCase& c : cases) {
+    BenchResult result = describe(*model, *executor, setup, c);
+    progress.show(fmt::format("{}: warm-up", result.test()));
+    if (!flags.no_warmup) bench.warm_up(c);
+    for (uint32_t i = 0; i < flags.repetitions; ++i) {
+      progress.show(fmt::format("{}: {} of {}", result.test(), i + 1, flags.repetitions));
+      result.samples_ns.push_back(bench.time(c));
+    }
+    if (c.prompt == 0 && executor->name() == "cpu") {
+      result.bytes_per_token = decode_bytes(*model, c.depth + 0.5 * c.gen, executor->options().kv_format);
+      result.limit_bytes_per_second = read_bandwidth(setup.threads, static_cast<uint64_t>(*result.bytes_per_token));
+    }
+    progress.clear();
+    printer.add(result);
+  }
+}
+
+void bench(const BenchFlags& flags) {
+  if (flags.repetitions == 0) fail(ErrorCode::kBadArgument, "-r must be at least 1");
+  const std::vector<BenchCase> cases = make_cases(flags);
+  std::vector<Setup> setups;
+  for (const uint32_t batch : parse_list("-b", flags.batches)) {
+    for (const uint32_t micro_batch : parse_list("-ub", flags.micro_batches)) {
+      for (const uint32_t threads : parse_list("-t", flags.threads)) {
+        if (batch == 0 || micro_batch == 0) fail(ErrorCode::kBadArgument, "-b and -ub must be at least 1");
+        setups.push_back({batch, micro_batch, threads == 0 ? usable_threads() : threads});
+      }
+    }
+  }
+  const auto printer = make_bench_printer(flags.output);
+  const Logger log = make_logger(flags.model.verbose);
+  const auto model = load_model(flags.model.resolved_path()).model;
+  printer->begin();
+  for (const Setup& setup : setups) measure(flags, model, setup, cases, log, *printer);
+  printer->end();
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command = app.add_subcommand("bench", "Measure the speed of prompts (pp) and generation (tg)");
+  flags->model.add_to(*command);
+  const auto list = [command](const char* name, std::string& target, const char* help) {
+    command->add_option(name, target, help)->join(',')->capture_default_str()->type_name("N[,N...]");
+  };
+  list("-p,--n-prompt", flags->prompts, "prompt lengths; 0: none");
+  list("-n,--n-gen", flags->generations, "numbers of tokens to generate; 0: none");
+  command->add_option("--pg", flags->pairs, "(-pg) PROMPT,GENERATED measured together; repeatable")
+      ->allow_extra_args(false);
+  list("-d,--n-depth", flags->depths, "tokens already in the cache");
+  list("-b,--batch-size", flags->batches, "upper limits for -ub");
+  list("--ub,--ubatch-size", flags->micro_batches, "(-ub) most tokens in one forward pass");
+  list("-t,--threads", flags->threads, "CPU threads; 0: all");
+  command->add_option("-r,--repetitions", flags->repetitions, "how often each test is timed")->capture_default_str();
+  command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->capture_default_str();
+  command->add_flag("--no-warmup", flags->no_warmup, "time the first run too");
+  flags->device.add_to(*command);
+  command->callback([flags] { bench(*flags); });
+}
+
+}  // namespace carat::cli

@@ -1,0 +1,172 @@
+#include "cli/bench_report.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/error.h"
+#include "cli/terminal.h"
+
+namespace carat::cli {
+
+namespace {
+
+template <typename T>
+double mean(const std::vector<T>& values) {
+  if (values.empty()) return 0.0;
+  return static_cast<double>(std::accumulate(values.begin(), values.end(), T{0})) / static_cast<double>(values.size());
+}
+
+// Of a sample: divided by n - 1.
+template <typename T>
+double deviation(const std::vector<T>& values) {
+  if (values.size() < 2) return 0.0;
+  const double average = mean(values);
+  double squares = 0.0;
+  for (const T value : values)
+    squares += (static_cast<double>(value) - average) * (static_cast<double>(value) - average);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+nlohmann::ordered_json as_json(const BenchResult& r) {
+  nlohmann::ordered_json json = {
+      {"model_filename", r.model_filename},
+      {"model_type", r.model_type},
+      {"model_size", r.model_size},
+      {"model_n_params", r.model_n_params},
+      {"backends", r.backend},
+      {"cpu_info", r.cpu_info},
+      {"n_batch", r.n_batch},
+      {"n_ubatch", r.n_ubatch},
+      {"n_threads", r.n_threads},
+      {"type_k", r.type_k},
+      {"type_v", r.type_v},
+      {"n_prompt", r.n_prompt},
+      {"n_gen", r.n_gen},
+      {"n_depth", r.n_depth},
+      {"test_time", r.test_time},
+      {"avg_ns", std::llround(r.avg_ns())},
+      {"stddev_ns", std::llround(r.stddev_ns())},
+      {"avg_ts", r.avg_ts()},
+      {"stddev_ts", r.stddev_ts()},
+      {"samples_ns", r.samples_ns},
+      {"samples_ts", r.samples_ts()},
+  };
+  const auto or_null = [](const std::optional<double>& value) -> nlohmann::ordered_json {
+    if (value) return *value;
+    return nullptr;
+  };
+  json["bytes_per_token"] = or_null(r.bytes_per_token);
+  json["limit_bytes_per_second"] = or_null(r.limit_bytes_per_second);
+  json["limit_share"] = or_null(r.limit_share());
+  return json;
+}
+
+class MarkdownPrinter : public BenchPrinter {
+ public:
+  void begin() override {
+    write_stdout(line("model", "size", "params", "backend", "threads", "test", "t/s", "of the read limit"));
+    write_stdout(fmt::format("| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->15} | {:->18} | {:->20} |\n", "",
+                             ":", ":", "", ":", ":", ":", ":"));
+  }
+
+  void add(const BenchResult& r) override {
+    std::string limit = "–";
+    if (const auto share = r.limit_share()) {
+      limit = fmt::format("{:.0f}% of {:.1f} GB/s", 100.0 * *share, *r.limit_bytes_per_second / 1e9);
+    }
+    write_stdout(line(r.model_type, size(r.model_size), parameters(r.model_n_params), r.backend,
+                      std::to_string(r.n_threads), r.test(), fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()),
+                      limit));
+  }
+
+ private:
+  static std::string size(uint64_t bytes) {
+    const double mebibytes = static_cast<double>(bytes) / 0x1p20;
+    return mebibytes < 1024.0 ? fmt::format("{:.2f} MiB", mebibytes) : fmt::format("{:.2f} GiB", mebibytes / 1024.0);
+  }
+  static std::string parameters(uint64_t count) {
+    const double millions = static_cast<double>(count) / 1e6;
+    return millions < 1000.0 ? fmt::format("{:.2f} M", millions) : fmt::format("{:.2f} B", millions / 1000.0);
+  }
+  static std::string line(std::string_view model, std::string_view size, std::string_view params,
+                          std::string_view backend, std::string_view threads, std::string_view test,
+                          std::string_view speed, std::string_view limit) {
+    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>15} | {:>18} | {:>20} |\n", model, size,
+                       params, backend, threads, test, speed, limit);
+  }
+};
+
+class CsvPrinter : public BenchPrinter {
+ public:
+  void add(const BenchResult& result) override {
+    const nlohmann::ordered_json json = as_json(result);
+    std::string header, values;
+    for (const auto& [name, value] : json.items()) {
+      if (value.is_array()) continue;
+      header += (header.empty() ? "" : ",") + name;
+      values += (values.empty() ? "" : ",") + quoted(value);
+    }
+    if (first_) write_stdout(header + "\n");
+    first_ = false;
+    write_stdout(values + "\n");
+  }
+
+ private:
+  static std::string quoted(const nlohmann::ordered_json& value) {
+    std::string text = value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
+    for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
+    return "\"" + text + "\"";
+  }
+  bool first_ = true;
+};
+
+class JsonLinesPrinter : public BenchPrinter {
+ public:
+  void add(const BenchResult& result) override { write_stdout(as_json(result).dump() + "\n"); }
+};
+
+class JsonPrinter : public BenchPrinter {
+ public:
+  void add(const BenchResult& result) override { results_.push_back(as_json(result)); }
+  void end() override { write_stdout(results_.dump(2) + "\n"); }
+
+ private:
+  nlohmann::ordered_json results_ = nlohmann::ordered_json::array();
+};
+
+}  // namespace
+
+std::string BenchResult::test() const {
+  std::string name;
+  if (n_prompt > 0) name = fmt::format("pp{}", n_prompt);
+  if (n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", n_gen);
+  if (n_depth > 0) name += fmt::format(" @ d{}", n_depth);
+  return name;
+}
+
+std::vector<double> BenchResult::samples_ts() const {
+  std::vector<double> speeds;
+  for (const uint64_t ns : samples_ns) speeds.push_back(1e9 * (n_prompt + n_gen) / static_cast<double>(ns));
+  return speeds;
+}
+
+double BenchResult::avg_ns() const { return mean(samples_ns); }
+double BenchResult::stddev_ns() const { return deviation(samples_ns); }
+double BenchResult::avg_ts() const { return mean(samples_ts()); }
+double BenchResult::stddev_ts() const { return deviation(samples_ts()); }
+
+std::optional<double> BenchResult::limit_share() const {
+  if (!bytes_per_token || !limit_bytes_per_second) return std::nullopt;
+  return avg_ts() * *bytes_per_token / *limit_bytes_per_second;
+}
+
+std::unique_ptr<BenchPrinter> make_bench_printer(std::string_view format) {
+  if (format == "md") return std::make_unique<MarkdownPrinter>();
+  if (format == "csv") return std::make_unique<CsvPrinter>();
+  if (format == "json") return std::make_unique<JsonPrinter>();
+  if (format == "jsonl") return std::make_unique<JsonLinesPrinter>();
+  fail(ErrorCode::kBadArgument, "-o {}: known are md, csv, json and jsonl", format);
+}
+
+}  // namespace carat::cli

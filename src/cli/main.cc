@@ -1,0 +1,71 @@
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+
+#include "base/error.h"
+#include "base/mapped_file.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/interrupts.h"
+#include "cli/terminal.h"
+
+namespace {
+
+using namespace carat;
+using namespace carat::cli;
+
+void say(std::string_view kind, std::string_view message) {
+  write_stderr(fmt::format("carat: {}: {}\n", kind, message));
+}
+
+// Parses and carries out; every callback runs inside parse().
+int dispatch(CLI::App& app, std::vector<std::string> arguments) {
+  std::reverse(arguments.begin(), arguments.end());  // the order CLI11 wants
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::Success& request) {  // --help
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    say("error", error.what());
+    write_stderr("Run `carat --help` or `carat COMMAND --help` for what is possible.\n");
+    return kBadUsage;
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  install_interrupt_handler();
+  install_truncation_handler();
+  try {
+    CLI::App app("carat: fast, exact inference of Gemma 4 models", "carat");
+    app.require_subcommand(1);
+    add_run_command(app);
+    add_info_command(app);
+    add_tokenize_command(app);
+    add_bench_command(app);
+    add_perplexity_command(app);
+    add_quantize_command(app);
+    add_synth_command(app);
+    add_kernels_command(app);
+    add_version_command(app);
+    return dispatch(app, normalise_arguments(count, values));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInterrupted) {
+      write_stderr("carat: interrupted\n");
+    } else {
+      say("error", error.what());
+    }
+    return exit_code(error.code());
+  } catch (const std::bad_alloc&) {
+    say("error", "out of memory; a smaller context (-c) or model needs less, `carat info FILE` says how much");
+    return kNoMemory;
+  } catch (const std::exception& error) {
+    say("internal error", error.what());
+    return kInternalError;
+  }
+}

@@ -1,0 +1,164 @@
+#include "cli/model_flags.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace carat::cli {
+
+namespace {
+constexpr std::string_view kDemoModel = "demo-e-q8_0.gguf";
+constexpr unsigned kMostThreads = 4096;
+
+// Beside the installed program, or in the source tree this program was built from.
+std::vector<std::filesystem::path> demo_model_places() {
+  std::vector<std::filesystem::path> places;
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) places.push_back(program.parent_path().parent_path() / "share/carat/models" / kDemoModel);
+  places.push_back(std::filesystem::path(CARAT_SOURCE_DIR) / "models" / kDemoModel);
+  return places;
+}
+
+quant::Format parse_cache_type(std::string_view flag, const std::string& name) {
+  const quant::FormatInfo* format = quant::find_format(name);
+  if (format == nullptr) {
+    fail(ErrorCode::kBadArgument, "{} {}: unknown type; f16 is the default, f32 the exact one", flag, name);
+  }
+  return format->format;
+}
+
+bool is_number(std::string_view text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+}  // namespace
+
+void ModelFlags::add_to(CLI::App& command) {
+  command.add_option("-m,--model", path, "GGUF file of a Gemma 4 model (default: the demo model)")->type_name("FILE");
+  command.add_flag("-v,--verbose", verbose, "say on stderr what was decided and why");
+}
+
+std::string ModelFlags::resolved_path() const {
+  if (!path.empty()) return path;
+  std::string looked;
+  for (const std::filesystem::path& place : demo_model_places()) {
+    std::error_code ignored;
+    if (std::filesystem::exists(place, ignored)) return place.string();
+    looked += (looked.empty() ? "" : ", ") + place.string();
+  }
+  fail(ErrorCode::kIo, "no model given and no demo model found (looked at {}); name a GGUF file with -m", looked);
+}
+
+void DeviceFlags::add_to(CLI::App& command) {
+  command.add_option("--device", device, "what to compute on: auto, cpu, gpu, reference")->capture_default_str();
+  command.add_option("--kernels", kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
+      ->envname("CARAT_KERNELS");
+  command
+      .add_option("--ngl,--n-gpu-layers", gpu_layers,
+                  "(-ngl) layers on the GPU: a number, auto or all; 0 means the CPU")
+      ->capture_default_str();
+  command.add_option("--fa,--flash-attn", flash_attention, "(-fa) on, off or auto; see docs/cli.md")
+      ->capture_default_str();
+  command.add_option("--ctk,--cache-type-k", key_type, "(-ctk) type of the key cache")->capture_default_str();
+  command.add_option("--ctv,--cache-type-v", value_type, "(-ctv) type of the value cache")->capture_default_str();
+}
+
+engine::Device DeviceFlags::chosen_device() const {
+  const engine::Device wanted = engine::parse_device(device);
+  if (gpu_layers != "auto" && gpu_layers != "all" && !is_number(gpu_layers)) {
+    fail(ErrorCode::kBadArgument, "-ngl {}: give a number of layers, auto or all", gpu_layers);
+  }
+  if (gpu_layers == "0") {
+    if (wanted == engine::Device::kGpu) fail(ErrorCode::kBadArgument, "--device gpu and -ngl 0 contradict each other");
+    if (wanted == engine::Device::kAuto) return engine::Device::kCpu;
+  }
+  return wanted;
+}
+
+void DeviceFlags::apply(exec::ExecutorOptions& options) const {
+  if (flash_attention != "on" && flash_attention != "off" && flash_attention != "auto") {
+    fail(ErrorCode::kBadArgument, "-fa {}: give on, off or auto", flash_attention);
+  }
+  options.kv_format = parse_cache_type("-ctk", key_type);
+  if (parse_cache_type("-ctv", value_type) != options.kv_format) {
+    fail(ErrorCode::kUnsupported, "-ctk {} and -ctv {}: keys and values must have the same type", key_type, value_type);
+  }
+  options.kernels = exec::KernelChoices::parse(kernels);
+}
+
+void DeviceFlags::explain_unused(const exec::Executor& executor, const Logger& log) const {
+  const bool on_gpu = executor.name() == "cuda";
+  if (!on_gpu && gpu_layers != "auto" && gpu_layers != "0") {
+    log->warn("-ngl {} has no effect: the {} executor uses no GPU", gpu_layers, executor.name());
+  }
+  if (on_gpu && is_number(gpu_layers)) {
+    log->warn("-ngl {} has no effect: the GPU holds the whole model or none of it", gpu_layers);
+  }
+  if (flash_attention != "auto") {
+    log->info(
+        "-fa {} has no effect: how attention is computed is chosen with --kernels; `carat kernels` lists the ways",
+        flash_attention);
+  }
+}
+
+void SizeFlags::add_to(CLI::App& command) {
+  command.add_option("-c,--ctx-size", context,
+                     fmt::format("context in tokens (default: the model's, at most {}; 0: the "
+                                 "model's)",
+                                 kDefaultContext));
+  command.add_option("-b,--batch-size", batch, "upper limit for -ub")->capture_default_str();
+  command.add_option("--ub,--ubatch-size", micro_batch, "(-ub) most tokens in one forward pass")->capture_default_str();
+  command.add_option("-t,--threads", threads, "CPU threads (default: all this process may use)");
+}
+
+void SizeFlags::apply(const model::Config& config, exec::ExecutorOptions& options) const {
+  if (batch == 0 || micro_batch == 0) fail(ErrorCode::kBadArgument, "-b and -ub must be at least 1");
+  if (threads > kMostThreads) fail(ErrorCode::kBadArgument, "-t {}: at most {} threads", threads, kMostThreads);
+  options.context = context.value_or(std::min(config.context_length, kDefaultContext));
+  if (options.context == 0) options.context = config.context_length;
+  options.chunk = std::min({batch, micro_batch, options.context});
+  options.threads = threads == 0 ? usable_threads() : threads;
+}
+
+std::shared_ptr<const text::Vocab> load_vocab(const gguf::ModelFile& file) {
+  try {
+    return text::Vocab::from_metadata(file.metadata());
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", file.path(), error.what()));
+  }
+}
+
+LoadedModel load_model(const std::string& path) {
+  const auto file = gguf::ModelFile::open(path);
+  LoadedModel loaded;
+  loaded.model = model::Model::load(file);
+  loaded.vocab = load_vocab(*file);
+  return loaded;
+}
+
+std::string read_text_file(const std::string& path) {
+  if (path == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::kIo, "cannot read {}: it is a directory", path);
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) fail(ErrorCode::kIo, "cannot open {}: {}", path, std::strerror(errno));
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (stream.bad()) fail(ErrorCode::kIo, "cannot read {}: {}", path, std::strerror(errno));
+  return text;
+}
+
+}  // namespace carat::cli

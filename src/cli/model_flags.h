@@ -1,0 +1,71 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/executor_factory.h"
+#include "exec/executor.h"
+#include "model/model.h"
+#include "text/vocab.h"
+
+namespace carat::cli {
+
+// Flags several subcommands share. Each struct adds its flags to a subcommand and later turns them into what the layers
+// below take.
+
+struct ModelFlags {
+  std::string path;  // empty: the demo model
+  bool verbose = false;
+
+  void add_to(CLI::App& command);
+  // The file to open; throws kIo naming the places looked at when no -m was given and the demo model is missing.
+  std::string resolved_path() const;
+};
+
+struct DeviceFlags {
+  std::string device = "auto";
+  std::string kernels;  // empty: the environment variable CARAT_KERNELS
+  std::string gpu_layers = "auto";
+  std::string flash_attention = "auto";
+  std::string key_type = "f16";
+  std::string value_type = "f16";
+
+  void add_to(CLI::App& command);
+  // The device to use: -ngl 0 means the CPU. Throws kBadArgument on an unknown word.
+  engine::Device chosen_device() const;
+  // Sets cache type, kernels and log. Throws on a value that is unknown or not supported.
+  void apply(exec::ExecutorOptions& options) const;
+  // Warns about flags that ask for something the executor does not do, rather than accepting them in silence.
+  void explain_unused(const exec::Executor& executor, const Logger& log) const;
+};
+
+struct SizeFlags {
+  std::optional<uint32_t> context;  // 0: all the model was trained for
+  uint32_t batch = 2048;
+  uint32_t micro_batch = 512;
+  unsigned threads = 0;
+
+  void add_to(CLI::App& command);
+  void apply(const model::Config& config, exec::ExecutorOptions& options) const;
+};
+
+// A context carat takes when none is asked for: what the model allows, but no more memory than a first try should need.
+constexpr uint32_t kDefaultContext = 4096;
+
+struct LoadedModel {
+  std::shared_ptr<const model::Model> model;
+  std::shared_ptr<const text::Vocab> vocab;
+};
+
+// Errors name the file.
+std::shared_ptr<const text::Vocab> load_vocab(const gguf::ModelFile& file);
+LoadedModel load_model(const std::string& path);
+
+// The whole of a text file; "-" is standard input. Throws kIo, also for a directory.
+std::string read_text_file(const std::string& path);
+
+}  // namespace carat::cli
