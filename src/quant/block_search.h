@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "base/float16.h"
 #include "quant/blocks.h"
@@ -273,17 +274,18 @@ ValueSums value_sums(const Samples<kCount>& samples, float offset) {
   return {sum(sum_weight), sum(sum_x)};
 }
 
-// Least squares for fixed levels, where `offset` is what the sums' x is relative to. The offset found is at most
-// `highest_offset`. `explained` is how much of the energy of x the fit removes.
 struct LeastSquares {
   Affine fit;
-  float explained = -std::numeric_limits<float>::infinity();
+  float explained;  // how much of the energy of x the fit removes
 };
 
-inline LeastSquares least_squares(const Moments& sums, const ValueSums& values, float offset, float highest_offset) {
-  constexpr float kRoundingNoise = 2e-6f;  // all levels equal: the determinant would be 0 but for rounding
+// The best scale and offset for fixed levels, where the sums' x is relative to `offset` and the offset found is at most
+// `highest_offset`. Nothing when all levels are equal.
+inline std::optional<LeastSquares> least_squares(const Moments& sums, const ValueSums& values, float offset,
+                                                 float highest_offset) {
+  constexpr float kRoundingNoise = 2e-6f;  // with equal levels the determinant would be 0 but for rounding
   const float determinant = values.weight * sums.qq - sums.q * sums.q;
-  if (!(determinant > kRoundingNoise * values.weight * sums.qq)) return {};
+  if (!(determinant > kRoundingNoise * values.weight * sums.qq)) return std::nullopt;
   float scale = (values.weight * sums.xq - sums.q * values.x) / determinant;
   float shift = (values.x - scale * sums.q) / values.weight;
   if (offset + shift > highest_offset) {
@@ -292,27 +294,39 @@ inline LeastSquares least_squares(const Moments& sums, const ValueSums& values, 
   }
   const float explained = 2.0f * (scale * sums.xq + shift * values.x) - scale * scale * sums.qq -
                           2.0f * scale * shift * sums.q - shift * shift * values.weight;
-  return {{scale, offset + shift}, explained};
+  return LeastSquares{{scale, offset + shift}, explained};
 }
 
 // The fit of the least error for a format whose levels start at 0. The starting scales spread the levels over the range
-// of the values, or over somewhat less (both ends are clipped) or more.
+// of the values, or over somewhat less (the highest are clipped) or more.
 template <int kCount>
 Affine fit_affine(const Samples<kCount>& samples, Levels levels, float highest_offset) {
+  constexpr float kFirst = -1.0f, kStep = 0.3f;  // in levels
+  constexpr int kSteps = 10;
   const float offset = std::min(samples.lowest, highest_offset);
   const float range = samples.highest - offset;
   if (range < kNegligible) return {0.0f, offset};
-  constexpr float kFirst = -1.0f, kStep = 0.3f;  // in levels
-  constexpr int kSteps = 10;
   const ValueSums values = value_sums(samples, offset);
-  LeastSquares best = {.fit = {range / levels.high, offset}};
+  Affine best = {range / levels.high, offset};
+  float best_explained = -std::numeric_limits<float>::infinity();
   for (int i = 0; i < kSteps; ++i) {
     const float inverse_scale = (levels.high + kFirst + kStep * static_cast<float>(i)) / range;
     const Moments sums = moments(samples, inverse_scale, offset, levels);
-    const LeastSquares found = least_squares(sums, values, offset, highest_offset);
-    if (found.explained > best.explained) best = found;
+    const auto found = least_squares(sums, values, offset, highest_offset);
+    if (!found || found->explained <= best_explained) continue;
+    best = found->fit;
+    best_explained = found->explained;
   }
-  return best.fit;
+  // Under the winner's scale and offset some values are nearer to other levels; fitting to those lowers the error
+  // again.
+  constexpr int kRefinements = 2;
+  for (int i = 0; i < kRefinements && best.scale > 0.0f; ++i) {
+    const Moments sums = moments(samples, 1.0f / best.scale, best.offset, levels);
+    const auto found = least_squares(sums, value_sums(samples, best.offset), best.offset, highest_offset);
+    if (!found) break;
+    best = found->fit;
+  }
+  return best;
 }
 
 }  // namespace carat::quant
