@@ -1,0 +1,31 @@
+#include "exec/cpu/simd_portable.h"
+// The vectors come first: the generic kernels are written in their words.
+#include "exec/cpu/attention_kernel.h"
+#include "exec/cpu/vector_math.h"
+
+namespace carat::exec::cpu {
+
+const KernelTable& portable_kernels() {
+  static constexpr KernelTable kTable = {
+      .name = "portable",
+      .lanes = kLanes,
+      .tile_rows = kTileRows,
+      .matmul_scratch = matmul_scratch_portable,
+      .find_matmul = find_matmul_portable,
+      .quantise_tile = quantise_tile,
+      .rms_norm = rms_norm,
+      .add_rms_norm = add_rms_norm,
+      .gelu_multiply = gelu_multiply,
+      .scale = scale,
+      .add_scaled = add_scaled,
+      .rotate = rotate,
+      .to_halves = to_halves,
+      .softcap = softcap,
+      .softmax = softmax,
+      .attend = attend,
+      .merge_span = merge_span,
+  };
+  return kTable;
+}
+
+}  // namespace carat::exec::cpu

@@ -1,0 +1,204 @@
+#pragma once
+
+// Matrix products with quantised weights in integer arithmetic.
+//
+// kLanes weight rows are unpacked into a panel of at most kPanelCols columns that stays in the first-level cache, then
+// every tile of activation rows runs over it: one load of weights serves all rows of the tile, and a weight is unpacked
+// once however many rows there are. What bounds it: with one row the memory the weights come from, with many rows the
+// dot product instruction.
+//
+// The result of one (weight row, activation row) is, block by block of 32 columns in order,
+//   sum = fma(float(integer dot) * weight scale, activation scale, sum)        and with a bias
+//   sum = fma(bias, activation sum, sum)
+// in one chain. Integer dots are exact, so nothing depends on how rows are grouped.
+// Included after panel_formats.h.
+
+#include "exec/cpu/panel_formats.h"
+
+namespace carat::exec::cpu {
+namespace {
+
+constexpr uint32_t kPanelCols = 1024;
+
+struct Panel {
+  uint8_t* bytes;   // [kPanelCols / 4][kLanes][4]
+  float* scales;    // [kPanelCols / kSub][kLanes]
+  float* biases;
+  float* partials;  // [rows][kLanes]: sums over the columns before this panel
+
+  explicit Panel(void* scratch) {
+    bytes = static_cast<uint8_t*>(scratch);
+    scales = reinterpret_cast<float*>(bytes + size_t{kPanelCols} * kLanes);
+    biases = scales + size_t{kPanelCols} / 16 * kLanes;
+    partials = biases + size_t{kPanelCols} / 16 * kLanes;
+  }
+};
+
+inline size_t panel_scratch_bytes(uint32_t max_rows) {
+  return size_t{kPanelCols} * kLanes + (size_t{2} * kPanelCols / 16 + max_rows) * kLanes * sizeof(float);
+}
+
+// One tile of activation rows from some column on.
+struct RowTile {
+  const int8_t* high;
+  const int8_t* low;
+  const float* scales;
+  const int32_t* offsets;  // of sub-blocks of the format's size
+  const float* sums;
+};
+
+template <typename Format, bool kInt16, int kRows>
+inline RowTile row_tile(const Activations& a, uint32_t row, uint32_t col) {
+  constexpr bool kHalfBlocks = Format::kSub == 16;
+  const QuantisedRows& q = a.quantised;
+  const size_t byte = size_t{row} * a.cols + size_t{col} * kRows;
+  const size_t block = size_t{row} * (a.cols / kBlock) + size_t{col / kBlock} * kRows;
+  const size_t sub = size_t{row} * (a.cols / Format::kSub) + size_t{col / Format::kSub} * kRows;
+  return {q.high + byte, kInt16 ? q.low + byte : nullptr, q.scales + block,
+          (kHalfBlocks ? q.offsets16 : q.offsets32) + sub, (kHalfBlocks ? q.sums16 : q.sums32) + sub};
+}
+
+template <typename Format>
+inline Ints dot(Ints sum, Ints weights, Ints activations) {
+  return Format::kWide ? dot_wide(sum, weights, activations) : dot_narrow(sum, weights, activations);
+}
+
+// The integer dots of one sub-block with each row of the tile.
+template <typename Format, bool kInt16, int kRows>
+inline void dot_sub_block(const uint8_t* panel, const int8_t* high, const int8_t* low, const int32_t* offsets,
+                          Ints totals[kRows]) {
+  constexpr bool kStartsAtZero = Format::kAffine || (Format::kWide && !kWideIsUnsigned);
+  Ints highs[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    totals[r] = kStartsAtZero ? broadcast_int(0) : shift_right_signed<Format::kZeroShift>(broadcast_int(offsets[r]));
+    highs[r] = broadcast_int(0);
+  }
+  for (int j = 0; j < Format::kSub / 4; ++j) {
+    const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
+    for (int r = 0; r < kRows; ++r) {
+      const int at = 4 * (j * kRows + r);
+      if constexpr (kInt16) {
+        highs[r] = dot<Format>(highs[r], weights, broadcast_bytes(high + at));
+        totals[r] = dot<Format>(totals[r], weights, broadcast_bytes(low + at));
+      } else {
+        totals[r] = dot<Format>(totals[r], weights, broadcast_bytes(high + at));
+      }
+    }
+  }
+  if constexpr (kInt16) {
+    for (int r = 0; r < kRows; ++r) totals[r] = add(totals[r], shift_left<7>(highs[r]));
+  }
+}
+
+template <typename Format, bool kInt16, int kRows>
+inline void accumulate(const Panel& panel, uint32_t cols, RowTile a, Floats sums[kRows]) {
+  constexpr int kSubs = static_cast<int>(kBlock) / Format::kSub;
+  const uint8_t* bytes = panel.bytes;
+  const float* scales = panel.scales;
+  const float* biases = panel.biases;
+  for (uint32_t col = 0; col < cols; col += kBlock) {
+    for (int sub = 0; sub < kSubs; ++sub) {
+      Ints totals[kRows];
+      dot_sub_block<Format, kInt16, kRows>(bytes, a.high, a.low, a.offsets, totals);
+      const Floats scale = load(scales);
+      for (int r = 0; r < kRows; ++r) {
+        sums[r] = multiply_add(multiply(to_floats(totals[r]), scale), broadcast(a.scales[r]), sums[r]);
+      }
+      if constexpr (Format::kAffine) {
+        const Floats bias = load(biases);
+        for (int r = 0; r < kRows; ++r) sums[r] = multiply_add(bias, broadcast(a.sums[r]), sums[r]);
+        biases += kLanes;
+        a.sums += kRows;
+      }
+      bytes += Format::kSub * kLanes;
+      scales += kLanes;
+      a.high += Format::kSub * kRows;
+      if constexpr (kInt16) a.low += Format::kSub * kRows;
+      a.offsets += kRows;
+    }
+    a.scales += kRows;
+  }
+}
+
+// Stores the lanes of one result row that belong to the tile.
+inline void store_lanes(float* out, Floats v, uint32_t skip) {
+  if (skip == 0) {
+    store(out, v);
+    return;
+  }
+  float lanes[kLanes];
+  store(lanes, v);
+  for (uint32_t lane = skip; lane < kLanes; ++lane) out[lane - skip] = lanes[lane];
+}
+
+struct PanelColumns {
+  uint32_t first;
+  uint32_t count;
+  bool last;
+};
+
+template <typename Format, bool kInt16, int kRows>
+inline void multiply_row_tile(const Panel& panel, const PanelColumns& columns, const Activations& a, uint32_t row,
+                              uint32_t skip, float* out, size_t out_stride) {
+  Floats sums[kRows];
+  float* partials = panel.partials + size_t{row} * kLanes;
+  for (int r = 0; r < kRows; ++r) sums[r] = columns.first == 0 ? broadcast(0.0f) : load(partials + r * kLanes);
+  accumulate<Format, kInt16, kRows>(panel, columns.count, row_tile<Format, kInt16, kRows>(a, row, columns.first), sums);
+  for (int r = 0; r < kRows; ++r) {
+    if (columns.last) {
+      store_lanes(out + (size_t{row} + static_cast<size_t>(r)) * out_stride, sums[r], skip);
+    } else {
+      store(partials + r * kLanes, sums[r]);
+    }
+  }
+}
+
+// `ahead` runs through the weights of the next tile as this one is decoded. With one activation row the kernel is as
+// fast as memory only when the loads never wait, and the rows of a tile are too short for the hardware to see it coming.
+template <typename Format>
+inline void decode_panel(const uint8_t* blocks, size_t row_bytes, uint32_t cols, const uint8_t* ahead,
+                         const Panel& panel) {
+  constexpr size_t kBlockBytes = sizeof(typename Format::Block);
+  PanelBlock out = {panel.bytes, panel.scales, panel.biases};
+  for (uint32_t col = 0; col < cols; col += Format::kElements) {
+    for (size_t line = 0; line < kLanes * kBlockBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    ahead += kLanes * kBlockBytes;
+    Format::decode(blocks, row_bytes, out);
+    blocks += kBlockBytes;
+    out.bytes += Format::kElements * kLanes;
+    out.scales += Format::kElements / Format::kSub * kLanes;
+    out.biases += Format::kElements / Format::kSub * kLanes;
+  }
+}
+
+template <typename Format, bool kInt16>
+void matmul_panel(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
+  const Panel panel(scratch);
+  for (uint32_t first = 0; first < a.cols; first += kPanelCols) {
+    const uint32_t count = a.cols - first < kPanelCols ? a.cols - first : kPanelCols;
+    const PanelColumns columns = {first, count, first + count == a.cols};
+    const size_t offset = size_t{first / Format::kElements} * sizeof(typename Format::Block);
+    const uint8_t* next_tile = weights.data + kLanes * weights.row_bytes;
+    decode_panel<Format>(weights.data + offset, weights.row_bytes, count, next_tile + kLanes * offset, panel);
+    uint32_t row = 0;
+    for (; a.rows - row >= kTileRows; row += kTileRows) {
+      multiply_row_tile<Format, kInt16, kTileRows>(panel, columns, a, row, weights.skip, out, out_stride);
+    }
+    if constexpr (kTileRows > 4) {
+      if (a.rows - row >= 4) {
+        multiply_row_tile<Format, kInt16, 4>(panel, columns, a, row, weights.skip, out, out_stride);
+        row += 4;
+      }
+    }
+    if (a.rows - row >= 2) {
+      multiply_row_tile<Format, kInt16, 2>(panel, columns, a, row, weights.skip, out, out_stride);
+      row += 2;
+    }
+    if (a.rows - row >= 1) {
+      multiply_row_tile<Format, kInt16, 1>(panel, columns, a, row, weights.skip, out, out_stride);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace carat::exec::cpu
