@@ -14,10 +14,11 @@ DeviceMemory::DeviceMemory(size_t bytes, const char* purpose) : bytes_(bytes) {
     cudaGetLastError();
     size_t free_bytes = 0, total_bytes = 0;
     cudaMemGetInfo(&free_bytes, &total_bytes);
-    fail(ErrorCode::kOutOfMemory,
-         "out of GPU memory: {} needs {} bytes but only {} of {} are free; a smaller context (-c), chunk (-ub) or fewer "
-         "GPU layers (-ngl) needs less",
-         purpose, bytes, free_bytes, total_bytes);
+    fail(
+        ErrorCode::kOutOfMemory,
+        "out of GPU memory: {} needs {} bytes but only {} of {} are free; a smaller context (-c), chunk (-ub) or fewer "
+        "GPU layers (-ngl) needs less",
+        purpose, bytes, free_bytes, total_bytes);
   }
   check(status, purpose);
 }

@@ -43,8 +43,8 @@ __device__ __forceinline__ float4 load4(const float* row, uint32_t column, uint3
 __device__ __forceinline__ float4 load4(const __nv_bfloat16* row, uint32_t column, uint32_t d) {
   if (column + 4 <= d && (d & 3) == 0) {
     const uint2 raw = *reinterpret_cast<const uint2*>(row + column);
-    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u),
-                       __uint_as_float(raw.y << 16), __uint_as_float(raw.y & 0xffff0000u));
+    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
+                       __uint_as_float(raw.y & 0xffff0000u));
   }
   float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (column < d) v.x = __bfloat162float(row[column]);
@@ -84,7 +84,8 @@ __device__ __forceinline__ float dot4(const float4& v) { return v.x * v.x + v.y 
 __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint32_t* words, BlockMeta* meta) {
   float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 #pragma unroll
-  for (int offset = 1; offset < 8; offset <<= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  for (int offset = 1; offset < 8; offset <<= 1)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   const float scale = largest * (1.0f / 127.0f);
   const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
   const int a = __float2int_rn(v.x * inverse), b = __float2int_rn(v.y * inverse);
@@ -103,13 +104,15 @@ __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint
   }
 }
 
-// Quantises a block of 32 columns held one per lane by a warp. `column` is the lane's own; words, meta and values (may be
-// null) belong to its row.
-__device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t* words, BlockMeta* meta, float* values) {
+// Quantises a block of 32 columns held one per lane by a warp. `column` is the lane's own; words, meta and values (may
+// be null) belong to its row.
+__device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t* words, BlockMeta* meta,
+                                              float* values) {
   const uint32_t lane = threadIdx.x & 31;
   float largest = fabsf(v);
 #pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  for (int offset = 16; offset > 0; offset >>= 1)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
   const int q = __float2int_rn(v * inverse);
   int sum = q;
@@ -133,7 +136,8 @@ __device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t
 // Computes one row of ResidualNorm into `values` (shared or global memory, [columns padded to a multiple of 4]); each
 // thread reads back only what it wrote. `writer` decides whether this block stores x_out.
 template <typename Delta>
-__device__ void residual_norm_row(const ResidualNormOf<Delta>& a, uint32_t row, bool writer, float* values, float* scratch) {
+__device__ void residual_norm_row(const ResidualNormOf<Delta>& a, uint32_t row, bool writer, float* values,
+                                  float* scratch) {
   const float* x = a.x + static_cast<uint64_t>(row) * a.d;
   const Delta* delta = a.delta == nullptr ? nullptr : a.delta + static_cast<uint64_t>(row) * a.d;
   const Delta* experts = a.experts == nullptr ? nullptr : a.experts + static_cast<uint64_t>(row) * a.d;
@@ -192,7 +196,8 @@ __device__ void residual_norm_row(const ResidualNormOf<Delta>& a, uint32_t row, 
   }
 }
 
-// Quantises a row whose float4 pieces each thread owns (as residual_norm_row leaves them); pads with zeros to whole steps.
+// Quantises a row whose float4 pieces each thread owns (as residual_norm_row leaves them); pads with zeros to whole
+// steps.
 __device__ inline void quantise_row(const float* values, uint32_t columns, uint32_t steps, uint32_t* words,
                                     BlockMeta* meta, float* floats) {
   for (uint32_t c = 4 * threadIdx.x; c < steps * kStep; c += kSlab) {

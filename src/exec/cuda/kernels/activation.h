@@ -7,8 +7,8 @@
 namespace carat::cuda {
 
 // Activations quantised to int8 per 32 values, in the order the packed weights are read: word (i * 8 + l) * 4 + w of a
-// step holds columns 32 l + 16 i + 4 w ... + 3. Scales are fp32; the integer sums of both halves of a block turn offsets
-// and minima of the weights into one multiplication.
+// step holds columns 32 l + 16 i + 4 w ... + 3. Scales are fp32; the integer sums of both halves of a block turn
+// offsets and minima of the weights into one multiplication.
 struct BlockMeta {
   float scale;
   int16_t sum_low;   // columns 0..15 of the block
@@ -17,9 +17,9 @@ struct BlockMeta {
 
 // Rows of activations in device memory as products read them. Columns beyond the true width are zero.
 struct QuantisedRows {
-  uint32_t* words;   // [rows][steps * 64]
-  BlockMeta* meta;   // [rows][steps * 8]
-  float* values;     // [rows][steps * 256] the same rows unquantised, for float weights; may be null
+  uint32_t* words;  // [rows][steps * 64]
+  BlockMeta* meta;  // [rows][steps * 8]
+  float* values;    // [rows][steps * 256] the same rows unquantised, for float weights; may be null
 };
 
 // v = (x + delta') * scale with delta' = rms(delta) * delta_norm, then n = rms(v) * next_norm: the step between any two
@@ -35,8 +35,8 @@ struct ResidualNormOf {
   const Delta* experts = nullptr;       // [rows, d]
   const float* experts_norm = nullptr;  // [d]
   float scale = 1.0f;
-  float* x_out = nullptr;               // [rows, d], not the same memory as x; may be null
-  const float* next_norm = nullptr;     // [d]
+  float* x_out = nullptr;            // [rows, d], not the same memory as x; may be null
+  const float* next_norm = nullptr;  // [d]
   float eps = 1e-6f;
   uint32_t d = 0;
 };

@@ -100,9 +100,7 @@ __device__ __forceinline__ void combine_slice(const CombineJob& job, uint32_t sl
 // How many blocks have arrived once all have or the patience of a helper is over.
 __device__ __forceinline__ uint32_t wait_for_arrivals(const uint32_t* counter, uint32_t arrived, uint32_t blocks) {
   for (int poll = 0; poll < kHelperPolls && arrived < blocks; ++poll) {
-    uint32_t word;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(counter) : "memory");
-    arrived = word & kFieldMask;
+    arrived = load_acquire(counter) & kFieldMask;
   }
   return arrived;
 }

@@ -79,7 +79,8 @@ __global__ void combine_ple_kernel(const __grid_constant__ PleJob job, const T* 
 
 template <typename T>
 void launch_combine(const PleJob& job, const T* projection, uint32_t rows, float* out, const Launch& how) {
-  launch("combine_ple", combine_ple_kernel<T>, dim3((job.slices + 7) / 8, rows), dim3(256), 0, how, job, projection, out);
+  launch("combine_ple", combine_ple_kernel<T>, dim3((job.slices + 7) / 8, rows), dim3(256), 0, how, job, projection,
+         out);
 }
 
 }  // namespace

@@ -16,16 +16,17 @@ void gelu_times(const __nv_bfloat16* gate, const float* factors, uint32_t leadin
                 __nv_bfloat16* out, const Launch& how);
 
 // Per-layer embeddings (spec 3.2), gather included:
-// out = (rms(projection * d^-1/2) * norm + table[token] * sqrt(P)) / sqrt(2), per slice of P values (one slice a layer).
-// projection and out: [rows, slices * P]; table: the packed [V, layers * P] matrix, of which the first slices are read.
+// out = (rms(projection * d^-1/2) * norm + table[token] * sqrt(P)) / sqrt(2), per slice of P values (one slice a
+// layer). projection and out: [rows, slices * P]; table: the packed [V, layers * P] matrix, of which the first slices
+// are read.
 struct PleJob {
   PackedView table;
   const int32_t* tokens = nullptr;  // [rows]
   const float* norm = nullptr;      // [P]
   uint32_t slices = 0;
   uint32_t P = 0;
-  float projection_scale = 1.0f;    // d^-1/2
-  float table_scale = 1.0f;         // sqrt(P)
+  float projection_scale = 1.0f;  // d^-1/2
+  float table_scale = 1.0f;       // sqrt(P)
   float eps = 1e-6f;
 };
 void combine_ple(const PleJob& job, const __nv_bfloat16* projection, uint32_t rows, float* out, const Launch& how);

@@ -23,8 +23,8 @@ void check_blas(cublasStatus_t status, const char* what) {
 Gemm::Gemm(size_t workspace_bytes) : workspace_(workspace_bytes, "matrix product workspace") {
   check_blas(cublasLtCreate(&handle_), "creating a handle");
   check_blas(cublasLtMatmulPreferenceCreate(&preference_), "creating a preference");
-  check_blas(cublasLtMatmulPreferenceSetAttribute(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-                                                  sizeof workspace_bytes),
+  check_blas(cublasLtMatmulPreferenceSetAttribute(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                  &workspace_bytes, sizeof workspace_bytes),
              "setting the workspace");
 }
 
@@ -46,8 +46,9 @@ Gemm::Prepared& Gemm::prepare(const Shape& shape) {
   Prepared prepared;
   check_blas(cublasLtMatmulDescCreate(&prepared.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
-  check_blas(cublasLtMatmulDescSetAttribute(prepared.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
-             "describing a product");
+  check_blas(
+      cublasLtMatmulDescSetAttribute(prepared.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+      "describing a product");
   check_blas(cublasLtMatmulDescSetAttribute(prepared.product, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain),
              "describing a product");
   check_blas(cublasLtMatrixLayoutCreate(&prepared.w, shape.in, shape.k, shape.n, shape.k), "describing a matrix");
@@ -64,8 +65,8 @@ Gemm::Prepared& Gemm::prepare(const Shape& shape) {
 std::vector<cublasLtMatmulAlgo_t> Gemm::candidates(const Prepared& prepared, int count) {
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
   int found = 0;
-  check_blas(cublasLtMatmulAlgoGetHeuristic(handle_, prepared.product, prepared.w, prepared.a, prepared.out, prepared.out,
-                                            preference_, count, results.data(), &found),
+  check_blas(cublasLtMatmulAlgoGetHeuristic(handle_, prepared.product, prepared.w, prepared.a, prepared.out,
+                                            prepared.out, preference_, count, results.data(), &found),
              "ranking algorithms");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<size_t>(i)].algo);
@@ -76,8 +77,8 @@ void Gemm::launch(const Shape& shape, const void* a, const void* w, void* out, c
   if (shape.m == 0) return;
   const Prepared& prepared = prepare(shape);
   const float one = 1.0f, zero = 0.0f;
-  check_blas(cublasLtMatmul(handle_, prepared.product, &one, w, prepared.w, a, prepared.a, &zero, out, prepared.out, out,
-                            prepared.out, &prepared.algorithm, workspace_.data(), workspace_.bytes(), stream),
+  check_blas(cublasLtMatmul(handle_, prepared.product, &one, w, prepared.w, a, prepared.a, &zero, out, prepared.out,
+                            out, prepared.out, &prepared.algorithm, workspace_.data(), workspace_.bytes(), stream),
              "a matrix product");
 }
 

@@ -13,8 +13,8 @@
 namespace carat::cuda {
 
 // out[m, n] = a[m, k] w[n, k]^T with bf16 operands, fp32 accumulation and bf16 or fp32 results, through cuBLASLt. The
-// algorithm of a shape is chosen once: by the library's ranking, or by timing its best candidates (tune). One stream at a
-// time; not thread-safe.
+// algorithm of a shape is chosen once: by the library's ranking, or by timing its best candidates (tune). One stream at
+// a time; not thread-safe.
 class Gemm {
  public:
   explicit Gemm(size_t workspace_bytes);

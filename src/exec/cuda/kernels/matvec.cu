@@ -9,8 +9,8 @@ namespace carat::cuda {
 namespace {
 
 __global__ void __launch_bounds__(kRowThreads)
-    quantise_residual_norm_kernel(const __grid_constant__ ResidualNorm residual, const __grid_constant__ QuantisedRows out,
-                                  uint32_t steps) {
+    quantise_residual_norm_kernel(const __grid_constant__ ResidualNorm residual,
+                                  const __grid_constant__ QuantisedRows out, uint32_t steps) {
   extern __shared__ __align__(16) float row_memory[];
   __shared__ float scratch[8];
   wait_for_predecessor();
@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 __global__ void __launch_bounds__(kRowThreads)
-    quantise_floats_kernel(const float* values, uint32_t cols, uint32_t leading, const __grid_constant__ QuantisedRows out,
-                           uint32_t steps) {
+    quantise_floats_kernel(const float* values, uint32_t cols, uint32_t leading,
+                           const __grid_constant__ QuantisedRows out, uint32_t steps) {
   wait_for_predecessor();
   release_successor();
   const uint64_t row = blockIdx.x;
@@ -78,9 +78,10 @@ MatvecChoice choose(const MatvecJob& job, uint32_t sm_count) {
     if (p >= job.parts) continue;
     const uint32_t tiles = tiles_with(split, choice.row_per_lane, p);
     // Many more tiles than the GPU can hold: a resident set of blocks loops, so that the pipeline never drains.
-    const uint32_t share = total > 2 * resident
-                               ? std::max<uint32_t>(1, static_cast<uint32_t>(static_cast<uint64_t>(resident) * tiles / total))
-                               : tiles;
+    const uint32_t share =
+        total > 2 * resident
+            ? std::max<uint32_t>(1, static_cast<uint32_t>(static_cast<uint64_t>(resident) * tiles / total))
+            : tiles;
     next += std::min(tiles, share);
   }
   choice.grid.first_block[kMatvecParts] = next;
@@ -102,7 +103,8 @@ void check_job(const MatvecJob& job) {
 
 uint32_t matvec_max_rows(uint32_t cols, bool float_weights, uint32_t shared_memory) {
   for (uint32_t rows = 8; rows > 1; rows /= 2) {
-    if (matvec_shared_bytes(rows, 2, steps_of(cols), float_weights, MatvecInput::kResidualNorm) <= shared_memory) return rows;
+    if (matvec_shared_bytes(rows, 2, steps_of(cols), float_weights, MatvecInput::kResidualNorm) <= shared_memory)
+      return rows;
   }
   return 1;
 }
@@ -114,10 +116,14 @@ void matvec(const MatvecJob& job, uint32_t sm_count, const Launch& how) {
   const size_t shared_bytes =
       matvec_shared_bytes(rows, choice.row_per_lane, job.part[0].weights.steps, has_float_weights(job), job.input);
   switch (rows) {
-    case 1: return matvec_rows_1(job, choice.grid, choice.row_per_lane, shared_bytes, how);
-    case 2: return matvec_rows_2(job, choice.grid, choice.row_per_lane, shared_bytes, how);
-    case 4: return matvec_rows_4(job, choice.grid, choice.row_per_lane, shared_bytes, how);
-    default: return matvec_rows_8(job, choice.grid, choice.row_per_lane, shared_bytes, how);
+    case 1:
+      return matvec_rows_1(job, choice.grid, choice.row_per_lane, shared_bytes, how);
+    case 2:
+      return matvec_rows_2(job, choice.grid, choice.row_per_lane, shared_bytes, how);
+    case 4:
+      return matvec_rows_4(job, choice.grid, choice.row_per_lane, shared_bytes, how);
+    default:
+      return matvec_rows_8(job, choice.grid, choice.row_per_lane, shared_bytes, how);
   }
 }
 

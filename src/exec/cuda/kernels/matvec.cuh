@@ -16,18 +16,18 @@
 namespace carat::cuda {
 
 struct MatvecGrid {
-  uint32_t split;                        // warps that share a row's columns: 1, 2, 4 or 8
+  uint32_t split;  // warps that share a row's columns: 1, 2, 4 or 8
   uint32_t first_block[kMatvecParts + 1];
 };
 
 struct MatvecShared {
-  uint32_t* words;    // [R][steps * 64]
-  BlockMeta* meta;    // [R][steps * 8]
-  float* values;      // [R][steps * 256] when a part has float weights
-  float* row;         // [steps * 256] for kResidualNorm
-  float* partial;     // [8 warps][4][NR][R]
-  float* geglu;       // [R][32]
-  float* scratch;     // [8]
+  uint32_t* words;  // [R][steps * 64]
+  BlockMeta* meta;  // [R][steps * 8]
+  float* values;    // [R][steps * 256] when a part has float weights
+  float* row;       // [steps * 256] for kResidualNorm
+  float* partial;   // [8 warps][4][NR][R]
+  float* geglu;     // [R][32]
+  float* scratch;   // [8]
 };
 
 __host__ __device__ inline size_t matvec_shared_bytes(uint32_t rows, uint32_t row_per_lane, uint32_t steps, bool floats,
@@ -49,7 +49,8 @@ __device__ MatvecShared carve(unsigned char* memory, uint32_t steps, bool floats
   s.words = reinterpret_cast<uint32_t*>(take(static_cast<size_t>(R) * steps * 256));
   s.meta = reinterpret_cast<BlockMeta*>(take(static_cast<size_t>(R) * steps * 8 * sizeof(BlockMeta)));
   if (floats) s.values = reinterpret_cast<float*>(take(static_cast<size_t>(R) * steps * kStep * 4));
-  if (input == MatvecInput::kResidualNorm) s.row = reinterpret_cast<float*>(take(static_cast<size_t>(steps) * kStep * 4));
+  if (input == MatvecInput::kResidualNorm)
+    s.row = reinterpret_cast<float*>(take(static_cast<size_t>(steps) * kStep * 4));
   s.partial = reinterpret_cast<float*>(take(8 * 4 * NR * R * 4));
   s.geglu = reinterpret_cast<float*>(take(R * 32 * 4));
   s.scratch = reinterpret_cast<float*>(take(8 * 4));
@@ -63,7 +64,8 @@ __device__ void prepare_activations(const MatvecJob& job, uint32_t steps, const 
   if (job.input == MatvecInput::kQuantised) {
     const auto* words = reinterpret_cast<const uint4*>(job.quantised.words);
     const auto* meta = reinterpret_cast<const uint4*>(job.quantised.meta);
-    for (uint32_t i = threadIdx.x; i < R * steps * 16; i += kRowThreads) reinterpret_cast<uint4*>(s.words)[i] = words[i];
+    for (uint32_t i = threadIdx.x; i < R * steps * 16; i += kRowThreads)
+      reinterpret_cast<uint4*>(s.words)[i] = words[i];
     for (uint32_t i = threadIdx.x; i < R * steps * 4; i += kRowThreads) reinterpret_cast<uint4*>(s.meta)[i] = meta[i];
     if (s.values != nullptr) {
       const auto* values = reinterpret_cast<const uint4*>(job.quantised.values);
@@ -260,33 +262,53 @@ __global__ void __launch_bounds__(kRowThreads, R <= 2 ? 3 : 2)
   }
   const MatvecShared s = carve<R, NR>(memory, job.part[0].weights.steps, floats, job.input);
   const uint32_t warp = threadIdx.x / 32;
-  const MatvecTile<R, NR> tile{job,           job.part[which], s,   grid.split, warp, threadIdx.x % 32, warp / grid.split,
-                               warp % grid.split, geglu};
+  const MatvecTile<R, NR> tile{
+      job, job.part[which], s, grid.split, warp, threadIdx.x % 32, warp / grid.split, warp % grid.split, geglu};
   const uint32_t block = blockIdx.x - grid.first_block[which];
   const uint32_t blocks = grid.first_block[which + 1] - grid.first_block[which];
   switch (job.part[which].weights.packing) {
-    case Packing::kQ8: tile.template run<DotQ8>(block, blocks); break;
-    case Packing::kQ4: tile.template run<DotQ4>(block, blocks); break;
-    case Packing::kQ4K: tile.template run<DotQ4K>(block, blocks); break;
-    case Packing::kQ5K: tile.template run<DotQ5K>(block, blocks); break;
-    case Packing::kQ6K: tile.template run<DotQ6K>(block, blocks); break;
-    case Packing::kF16: tile.template run<DotF16>(block, blocks); break;
-    case Packing::kBF16: tile.template run<DotBF16>(block, blocks); break;
-    case Packing::kF32: tile.template run<DotF32>(block, blocks); break;
+    case Packing::kQ8:
+      tile.template run<DotQ8>(block, blocks);
+      break;
+    case Packing::kQ4:
+      tile.template run<DotQ4>(block, blocks);
+      break;
+    case Packing::kQ4K:
+      tile.template run<DotQ4K>(block, blocks);
+      break;
+    case Packing::kQ5K:
+      tile.template run<DotQ5K>(block, blocks);
+      break;
+    case Packing::kQ6K:
+      tile.template run<DotQ6K>(block, blocks);
+      break;
+    case Packing::kF16:
+      tile.template run<DotF16>(block, blocks);
+      break;
+    case Packing::kBF16:
+      tile.template run<DotBF16>(block, blocks);
+      break;
+    case Packing::kF32:
+      tile.template run<DotF32>(block, blocks);
+      break;
   }
 }
 
 template <int R, int NR>
 void launch_matvec(const MatvecJob& job, const MatvecGrid& grid, size_t shared_bytes, const Launch& how) {
   if (shared_bytes > 48 * 1024) allow_shared_memory(matvec_kernel<R, NR>, shared_bytes, "matvec");
-  launch("matvec", matvec_kernel<R, NR>, dim3(grid.first_block[kMatvecParts]), dim3(kRowThreads), shared_bytes, how, job,
-         grid);
+  launch("matvec", matvec_kernel<R, NR>, dim3(grid.first_block[kMatvecParts]), dim3(kRowThreads), shared_bytes, how,
+         job, grid);
 }
 
 // Instantiated one row count per translation unit, because each holds every packing.
-void matvec_rows_1(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes, const Launch& how);
-void matvec_rows_2(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes, const Launch& how);
-void matvec_rows_4(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes, const Launch& how);
-void matvec_rows_8(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes, const Launch& how);
+void matvec_rows_1(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes,
+                   const Launch& how);
+void matvec_rows_2(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes,
+                   const Launch& how);
+void matvec_rows_4(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes,
+                   const Launch& how);
+void matvec_rows_8(const MatvecJob& job, const MatvecGrid& grid, uint32_t row_per_lane, size_t shared_bytes,
+                   const Launch& how);
 
 }  // namespace carat::cuda

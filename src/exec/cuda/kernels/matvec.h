@@ -28,25 +28,25 @@ enum class MatvecOutput : uint32_t {
 
 struct MatvecPart {
   PackedView weights;
-  float* out = nullptr;     // [rows, leading]
+  float* out = nullptr;  // [rows, leading]
   uint32_t leading = 0;
 };
 
 // out = W x for up to three matrices over the same rows of activations (all matrices have the same number of columns).
 struct MatvecJob {
-  uint32_t rows = 1;                    // 1..8 activation rows
+  uint32_t rows = 1;  // 1..8 activation rows
   uint32_t parts = 1;
   MatvecPart part[kMatvecParts];
   MatvecInput input = MatvecInput::kQuantised;
-  QuantisedRows quantised{};            // kQuantised
-  const float* floats = nullptr;        // kFloats, [rows, cols]
-  ResidualNorm residual{};              // kResidualNorm
+  QuantisedRows quantised{};      // kQuantised
+  const float* floats = nullptr;  // kFloats, [rows, cols]
+  ResidualNorm residual{};        // kResidualNorm
   MatvecOutput output = MatvecOutput::kStore;
-  QuantisedRows geglu{};                // kGeglu: rows of part[0].weights.rows columns; values may be null
+  QuantisedRows geglu{};  // kGeglu: rows of part[0].weights.rows columns; values may be null
   uint32_t geglu_steps = 0;
-  const float* factors = nullptr;       // kGeluTimes
+  const float* factors = nullptr;  // kGeluTimes
   uint32_t factors_leading = 0;
-  float cap = 0.0f;                     // kSoftcap; 0: none
+  float cap = 0.0f;  // kSoftcap; 0: none
   uint32_t* non_finite = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Mixture of experts: routing, sorting of prompt rows, and the expert products of decode. The routing kernels are bound by
-// latency; the decode products by the weight bytes of the selected experts.
+// Mixture of experts: routing, sorting of prompt rows, and the expert products of decode. The routing kernels are bound
+// by latency; the decode products by the weight bytes of the selected experts.
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/moe.h"
 #include "exec/cuda/kernels/packings.cuh"
@@ -25,7 +25,8 @@ __global__ void moe_route_kernel(const float* logits, const float* expert_scale,
     largest = fmaxf(largest, p[i]);
   }
 #pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  for (int offset = 16; offset > 0; offset >>= 1)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   float sum = 0.0f;
 #pragma unroll
   for (uint32_t i = 0; i < kPerLane; ++i) {
@@ -35,7 +36,7 @@ __global__ void moe_route_kernel(const float* logits, const float* expert_scale,
   sum = warp_sum(sum);
 
   float chosen_sum = 0.0f;
-  uint32_t my_id = 0;      // lane s keeps the s-th choice
+  uint32_t my_id = 0;  // lane s keeps the s-th choice
   float my_weight = 0.0f;
   for (uint32_t s = 0; s < used; ++s) {
     float best = -1.0f;
@@ -74,7 +75,8 @@ __global__ void moe_route_kernel(const float* logits, const float* expert_scale,
   }
   if (lane < used) {
     ids[static_cast<uint64_t>(row) * used + lane] = my_id;
-    weights[static_cast<uint64_t>(row) * used + lane] = my_weight / fmaxf(chosen_sum, 6.103515625e-5f) * expert_scale[my_id];
+    weights[static_cast<uint64_t>(row) * used + lane] =
+        my_weight / fmaxf(chosen_sum, 6.103515625e-5f) * expert_scale[my_id];
   }
 }
 
@@ -130,8 +132,8 @@ __global__ void moe_scatter_kernel(const uint32_t* ids, uint32_t total, uint32_t
   }
 }
 
-__global__ void moe_combine_kernel(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights, uint32_t used,
-                                   uint32_t d, __nv_bfloat16* out) {
+__global__ void moe_combine_kernel(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights,
+                                   uint32_t used, uint32_t d, __nv_bfloat16* out) {
   wait_for_predecessor();
   release_successor();
   const uint64_t row = blockIdx.x;
@@ -166,14 +168,22 @@ __device__ float expert_dot_any(const PackedView& w, uint64_t row, const uint32_
                                 const float* values, uint32_t lane8) {
   const uint64_t cell = row * w.steps;
   switch (w.packing) {
-    case Packing::kQ8: return expert_dot<DotQ8>(w, cell, words, meta, values, lane8);
-    case Packing::kQ4: return expert_dot<DotQ4>(w, cell, words, meta, values, lane8);
-    case Packing::kQ4K: return expert_dot<DotQ4K>(w, cell, words, meta, values, lane8);
-    case Packing::kQ5K: return expert_dot<DotQ5K>(w, cell, words, meta, values, lane8);
-    case Packing::kQ6K: return expert_dot<DotQ6K>(w, cell, words, meta, values, lane8);
-    case Packing::kF16: return expert_dot<DotF16>(w, cell, words, meta, values, lane8);
-    case Packing::kBF16: return expert_dot<DotBF16>(w, cell, words, meta, values, lane8);
-    default: return expert_dot<DotF32>(w, cell, words, meta, values, lane8);
+    case Packing::kQ8:
+      return expert_dot<DotQ8>(w, cell, words, meta, values, lane8);
+    case Packing::kQ4:
+      return expert_dot<DotQ4>(w, cell, words, meta, values, lane8);
+    case Packing::kQ4K:
+      return expert_dot<DotQ4K>(w, cell, words, meta, values, lane8);
+    case Packing::kQ5K:
+      return expert_dot<DotQ5K>(w, cell, words, meta, values, lane8);
+    case Packing::kQ6K:
+      return expert_dot<DotQ6K>(w, cell, words, meta, values, lane8);
+    case Packing::kF16:
+      return expert_dot<DotF16>(w, cell, words, meta, values, lane8);
+    case Packing::kBF16:
+      return expert_dot<DotBF16>(w, cell, words, meta, values, lane8);
+    default:
+      return expert_dot<DotF32>(w, cell, words, meta, values, lane8);
   }
 }
 
@@ -193,7 +203,8 @@ __global__ void __launch_bounds__(256, 3)
   const uint32_t* words = x.words + static_cast<uint64_t>(row) * steps * 64;
   const BlockMeta* meta = x.meta + static_cast<uint64_t>(row) * steps * 8;
   const float* values = x.values == nullptr ? nullptr : x.values + static_cast<uint64_t>(row) * steps * kStep;
-  const float g = expert_dot_any(gate.weights, expert * gate.stride + gate.offset + safe, words, meta, values, lane % 8);
+  const float g =
+      expert_dot_any(gate.weights, expert * gate.stride + gate.offset + safe, words, meta, values, lane % 8);
   const float u = expert_dot_any(up.weights, expert * up.stride + up.offset + safe, words, meta, values, lane % 8);
   if (lane % 8 == 0) tile[warp * 4 + lane / 8] = column < F ? gelu(g) * u : 0.0f;
   __syncthreads();
@@ -217,8 +228,9 @@ __global__ void __launch_bounds__(256, 3)
   for (uint32_t slot = 0; slot < used; ++slot) {
     const uint64_t act = static_cast<uint64_t>(row) * used + slot;
     const uint64_t expert = ids[act];
-    sum += weights[act] * expert_dot_any(down, expert * d + safe, acts.words + act * steps * 64, acts.meta + act * steps * 8,
-                                         acts.values == nullptr ? nullptr : acts.values + act * steps * kStep, lane % 8);
+    sum += weights[act] *
+           expert_dot_any(down, expert * d + safe, acts.words + act * steps * 64, acts.meta + act * steps * 8,
+                          acts.values == nullptr ? nullptr : acts.values + act * steps * kStep, lane % 8);
   }
   if (lane % 8 == 0 && column < d) out[static_cast<uint64_t>(row) * d + column] = sum;
 }
@@ -227,26 +239,28 @@ __global__ void __launch_bounds__(256, 3)
 
 void moe_route(const float* logits, const float* expert_scale, uint32_t rows, uint32_t experts, uint32_t used,
                uint32_t* ids, float* weights, const Launch& how) {
-  launch("moe_route", moe_route_kernel, dim3((rows + 3) / 4), dim3(128), 0, how, logits, expert_scale, rows, experts, used,
-         ids, weights);
+  launch("moe_route", moe_route_kernel, dim3((rows + 3) / 4), dim3(128), 0, how, logits, expert_scale, rows, experts,
+         used, ids, weights);
 }
 
 void moe_gate_up(const ExpertRows& gate, const ExpertRows& up, uint32_t F, const QuantisedRows& x, const uint32_t* ids,
                  uint32_t rows, uint32_t used, const QuantisedRows& acts, const Launch& how) {
-  launch("moe_gate_up", moe_gate_up_kernel, dim3((F + 31) / 32, used, rows), dim3(256), 0, how, gate, up, F, x, ids, used,
-         acts, steps_of(F));
+  launch("moe_gate_up", moe_gate_up_kernel, dim3((F + 31) / 32, used, rows), dim3(256), 0, how, gate, up, F, x, ids,
+         used, acts, steps_of(F));
 }
 
 void moe_down(const PackedView& down, uint32_t d, const QuantisedRows& acts, const uint32_t* ids, const float* weights,
               uint32_t rows, uint32_t used, float* out, const Launch& how) {
-  launch("moe_down", moe_down_kernel, dim3((d + 31) / 32, rows), dim3(256), 0, how, down, d, acts, ids, weights, used, out);
+  launch("moe_down", moe_down_kernel, dim3((d + 31) / 32, rows), dim3(256), 0, how, down, d, acts, ids, weights, used,
+         out);
 }
 
 void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* counts, uint32_t* offsets,
               uint32_t* source, uint32_t* place, const Launch& how) {
   const uint32_t total = rows * used;
   check(cudaMemsetAsync(counts, 0, experts * sizeof(uint32_t), how.stream), "moe_sort");
-  launch("moe_count", moe_count_kernel, dim3((total + 255) / 256), dim3(256), 0, Launch{how.stream, false}, ids, total, counts);
+  launch("moe_count", moe_count_kernel, dim3((total + 255) / 256), dim3(256), 0, Launch{how.stream, false}, ids, total,
+         counts);
   launch("moe_scan", moe_scan_kernel, dim3(1), dim3(32), 0, how, experts, counts, offsets);
   launch("moe_scatter", moe_scatter_kernel, dim3(experts), dim3(512), 0, how, ids, total, used, offsets, source, place);
 }

@@ -20,11 +20,12 @@ void moe_route(const float* logits, const float* expert_scale, uint32_t rows, ui
 
 // --- decode: up to 8 rows, each expert of each row on its own -------------------------------------------------------
 // acts row (r * used + s) = gelu(gate x) * (up x) of expert ids[r][s] for activation row r, quantised. gate and up hold
-// experts * F rows; in a fused tensor expert e's gate rows start at e * stride and its up rows at e * stride + up_offset.
+// experts * F rows; in a fused tensor expert e's gate rows start at e * stride and its up rows at e * stride +
+// up_offset.
 struct ExpertRows {
   PackedView weights;
-  uint32_t stride;   // rows of one expert in this tensor
-  uint32_t offset;   // first row within the expert
+  uint32_t stride;  // rows of one expert in this tensor
+  uint32_t offset;  // first row within the expert
 };
 void moe_gate_up(const ExpertRows& gate, const ExpertRows& up, uint32_t F, const QuantisedRows& x, const uint32_t* ids,
                  uint32_t rows, uint32_t used, const QuantisedRows& acts, const Launch& how);
@@ -33,8 +34,8 @@ void moe_down(const PackedView& down, uint32_t d, const QuantisedRows& acts, con
               uint32_t rows, uint32_t used, float* out, const Launch& how);
 
 // --- prompt chunks: rows sorted by expert ---------------------------------------------------------------------------
-// offsets [experts + 1]: where each expert's rows start in sorted order; source [rows * used]: the activation row of each
-// sorted row; place [rows, used]: where each (row, slot) went. counts [experts] is scratch.
+// offsets [experts + 1]: where each expert's rows start in sorted order; source [rows * used]: the activation row of
+// each sorted row; place [rows, used]: where each (row, slot) went. counts [experts] is scratch.
 void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* counts, uint32_t* offsets,
               uint32_t* source, uint32_t* place, const Launch& how);
 // out[r] = sum over s of weights[r][s] * sorted[place[r][s]]; sorted [rows * used, d] bf16, out [rows, d] bf16.

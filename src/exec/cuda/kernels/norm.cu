@@ -41,15 +41,18 @@ void residual_norm_bf16(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t 
                         const Launch& how) {
   const size_t shared_bytes = (residual.d + 3) / 4 * 4 * sizeof(float);
   if (shared_bytes > 48 * 1024) allow_shared_memory(residual_norm_bf16_kernel, shared_bytes, "residual_norm_bf16");
-  launch("residual_norm_bf16", residual_norm_bf16_kernel, dim3(rows), dim3(kRowThreads), shared_bytes, how, residual, out);
+  launch("residual_norm_bf16", residual_norm_bf16_kernel, dim3(rows), dim3(kRowThreads), shared_bytes, how, residual,
+         out);
 }
 
-void gather_float_rows(const float* x, const uint32_t* index, uint32_t count, uint32_t d, float* out, const Launch& how) {
+void gather_float_rows(const float* x, const uint32_t* index, uint32_t count, uint32_t d, float* out,
+                       const Launch& how) {
   launch("gather_float_rows", gather_float_rows_kernel, dim3(count), dim3(256), 0, how, x, index, d, out);
 }
 
 void to_bf16(const float* values, uint64_t count, __nv_bfloat16* out, const Launch& how) {
-  launch("to_bf16", to_bf16_kernel, dim3(static_cast<uint32_t>((count + 255) / 256)), dim3(256), 0, how, values, count, out);
+  launch("to_bf16", to_bf16_kernel, dim3(static_cast<uint32_t>((count + 255) / 256)), dim3(256), 0, how, values, count,
+         out);
 }
 
 }  // namespace carat::cuda

@@ -9,10 +9,12 @@ namespace carat::cuda {
 
 // Prompt chunks: the residual step of every row, its result as bf16 [rows, d] for the next matrix product. In place
 // (x_out == x) is allowed here, because a block reads only its own row.
-void residual_norm_bf16(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, __nv_bfloat16* out, const Launch& how);
+void residual_norm_bf16(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, __nv_bfloat16* out,
+                        const Launch& how);
 
 // out[i] = x[index[i]]: the rows that go on after the shared-KV shortcut. [count, d] fp32.
-void gather_float_rows(const float* x, const uint32_t* index, uint32_t count, uint32_t d, float* out, const Launch& how);
+void gather_float_rows(const float* x, const uint32_t* index, uint32_t count, uint32_t d, float* out,
+                       const Launch& how);
 
 // fp32 to bf16, count values.
 void to_bf16(const float* values, uint64_t count, __nv_bfloat16* out, const Launch& how);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Device code: for each packing, what one lane loads of a step and its dot product with quantised (or float) activations.
-// A lane holds block `lane8` of 32 columns of the step; layouts are in weights/packed.h.
+// Device code: for each packing, what one lane loads of a step and its dot product with quantised (or float)
+// activations. A lane holds block `lane8` of 32 columns of the step; layouts are in weights/packed.h.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -27,9 +27,9 @@ __device__ __forceinline__ uint2 load_stream2(const void* p) {
 
 // Activations of one row and step as seen by one lane, in shared memory.
 struct LaneActivation {
-  const uint4* words;      // [2][8] uint4 of the step, at [lane8]
-  const BlockMeta* meta;   // at [lane8]
-  const float* values;     // 256 floats of the step
+  const uint4* words;     // [2][8] uint4 of the step, at [lane8]
+  const BlockMeta* meta;  // at [lane8]
+  const float* values;    // 256 floats of the step
 };
 
 __device__ __forceinline__ int dot16(const uint4& a, const uint4& x, int sum) {
@@ -101,8 +101,7 @@ struct DotQ4K {
     const uint32_t h = header.y;
     const float scale = __low2float(d) * static_cast<float>((h & 15u) | ((h >> 4) & 0x30u));
     const float minimum = __high2float(d) * static_cast<float>(((h >> 4) & 15u) | ((h >> 6) & 0x30u));
-    return meta.scale *
-           (scale * static_cast<float>(sum) - minimum * static_cast<float>(meta.sum_low + meta.sum_high));
+    return meta.scale * (scale * static_cast<float>(sum) - minimum * static_cast<float>(meta.sum_low + meta.sum_high));
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
     const int sum = dot16(high_nibbles(r.q), a.words[8], dot16(low_nibbles(r.q), a.words[0], 0));
@@ -190,7 +189,9 @@ struct DotBF16 : Dot16Bit {
     for (int i = 0; i < 4; ++i) {
       const float* x = a.values + (8 * i + lane8) * 8;
       const float4 x0 = *reinterpret_cast<const float4*>(x), x1 = *reinterpret_cast<const float4*>(x + 4);
-      const auto value = [](uint32_t word, bool upper) { return __uint_as_float(upper ? word & 0xffff0000u : word << 16); };
+      const auto value = [](uint32_t word, bool upper) {
+        return __uint_as_float(upper ? word & 0xffff0000u : word << 16);
+      };
       sum += value(r.piece[i].x, false) * x0.x + value(r.piece[i].x, true) * x0.y;
       sum += value(r.piece[i].y, false) * x0.z + value(r.piece[i].y, true) * x0.w;
       sum += value(r.piece[i].z, false) * x1.x + value(r.piece[i].z, true) * x1.y;

@@ -102,9 +102,10 @@ void launch_qkv_post(const QkvPost& job, const T* projections, uint32_t rows, co
 
 }  // namespace
 
-void rope_table(const uint32_t* positions, uint32_t rows, const double* inverse_frequency, uint32_t pairs, float2* table,
-                const Launch& how) {
-  launch("rope_table", rope_table_kernel, dim3(rows), dim3(kThreads), 0, how, positions, inverse_frequency, pairs, table);
+void rope_table(const uint32_t* positions, uint32_t rows, const double* inverse_frequency, uint32_t pairs,
+                float2* table, const Launch& how) {
+  launch("rope_table", rope_table_kernel, dim3(rows), dim3(kThreads), 0, how, positions, inverse_frequency, pairs,
+         table);
 }
 
 void qkv_post(const QkvPost& job, const __nv_bfloat16* projections, uint32_t rows, const Launch& how) {

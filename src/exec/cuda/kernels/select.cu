@@ -1,6 +1,6 @@
-// Top-k of logits without sorting the vocabulary. Pass 1 counts the logits of each row in 4096 bins of their ordered bit
-// pattern (sign, exponent, three bits of mantissa). Pass 2 finds the bin that holds the k-th, collects what lies in or
-// above it, and the last block of a row sorts those few. Two small launches; reads the logits twice (from L2).
+// Top-k of logits without sorting the vocabulary. Pass 1 counts the logits of each row in 4096 bins of their ordered
+// bit pattern (sign, exponent, three bits of mantissa). Pass 2 finds the bin that holds the k-th, collects what lies in
+// or above it, and the last block of a row sorts those few. Two small launches; reads the logits twice (from L2).
 #include "exec/cuda/kernels/select.h"
 
 namespace carat::cuda {
@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const float* logits, ui
   __syncthreads();
   const float* row = logits + static_cast<uint64_t>(blockIdx.y) * V;
   const uint32_t end = min(V, (blockIdx.x + 1) * kSlice);
-  for (uint32_t i = blockIdx.x * kSlice + threadIdx.x; i < end; i += kThreads) atomicAdd(&local[bin_of(ordered_key(row[i]))], 1);
+  for (uint32_t i = blockIdx.x * kSlice + threadIdx.x; i < end; i += kThreads)
+    atomicAdd(&local[bin_of(ordered_key(row[i]))], 1);
   __syncthreads();
   uint32_t* global = bins + static_cast<uint64_t>(blockIdx.y) * kSelectBins;
   for (uint32_t b = threadIdx.x; b < kSelectBins; b += kThreads) {
@@ -89,8 +90,8 @@ __device__ void sort_descending(uint64_t* keys, uint32_t size) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    collect_kernel(const float* logits, uint32_t V, const uint32_t* wanted, const __grid_constant__ SelectScratch scratch,
-                   int32_t* tokens, float* values, uint32_t* counts) {
+    collect_kernel(const float* logits, uint32_t V, const uint32_t* wanted,
+                   const __grid_constant__ SelectScratch scratch, int32_t* tokens, float* values, uint32_t* counts) {
   extern __shared__ __align__(16) uint64_t keys[];
   __shared__ uint32_t sums[32];
   __shared__ bool last;
@@ -128,7 +129,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     sort_descending(keys, size);
     for (uint32_t i = threadIdx.x; i < k; i += kThreads) {
-      tokens[static_cast<uint64_t>(row) * kSelectMax + i] = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(keys[i]));
+      tokens[static_cast<uint64_t>(row) * kSelectMax + i] =
+          static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(keys[i]));
       values[static_cast<uint64_t>(row) * kSelectMax + i] = key_value(static_cast<uint32_t>(keys[i] >> 32));
     }
   }
@@ -147,7 +149,8 @@ void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t*
   launch("select_count", count_kernel, grid, dim3(kThreads), 0, how, logits, V, scratch.bins);
   constexpr size_t kShared = kSelectCapacity * sizeof(uint64_t);
   allow_shared_memory(collect_kernel, kShared, "select_collect");
-  launch("select_collect", collect_kernel, grid, dim3(kThreads), kShared, how, logits, V, k, scratch, tokens, values, counts);
+  launch("select_collect", collect_kernel, grid, dim3(kThreads), kShared, how, logits, V, k, scratch, tokens, values,
+         counts);
 }
 
 }  // namespace carat::cuda

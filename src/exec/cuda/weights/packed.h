@@ -18,36 +18,44 @@ namespace carat::cuda {
 //   kF16, kBF16, kF32: values in column order                                                         everything else
 enum class Packing : uint32_t { kQ8, kQ4, kQ4K, kQ5K, kQ6K, kF16, kBF16, kF32 };
 
-inline constexpr uint32_t kStep = 256;       // columns per step
-inline constexpr uint32_t kStepBlocks = 8;   // blocks of 32 columns per step
+inline constexpr uint32_t kStep = 256;      // columns per step
+inline constexpr uint32_t kStepBlocks = 8;  // blocks of 32 columns per step
 
 // A matrix in device memory (or page-locked host memory that the device can read). Plain data, passed to kernels.
 struct PackedView {
   Packing packing = Packing::kBF16;
   uint32_t rows = 0;
-  uint32_t cols = 0;               // true columns
-  uint32_t steps = 0;              // ceil(cols / 256)
+  uint32_t cols = 0;   // true columns
+  uint32_t steps = 0;  // ceil(cols / 256)
   const void* quants = nullptr;
-  const void* high = nullptr;      // kQ5K, kQ6K
-  const void* scales = nullptr;    // all but the float packings
-  const void* super = nullptr;     // kQ6K
+  const void* high = nullptr;    // kQ5K, kQ6K
+  const void* scales = nullptr;  // all but the float packings
+  const void* super = nullptr;   // kQ6K
 };
 
-struct PackedBytes {               // bytes per step of each plane
+struct PackedBytes {  // bytes per step of each plane
   uint32_t quants, high, scales, super;
   constexpr uint32_t total() const { return quants + high + scales + super; }
 };
 
 constexpr PackedBytes packed_bytes(Packing packing) {
   switch (packing) {
-    case Packing::kQ8: return {256, 0, 16, 0};
-    case Packing::kQ4: return {128, 0, 16, 0};
-    case Packing::kQ4K: return {128, 0, 16, 0};
-    case Packing::kQ5K: return {128, 32, 16, 0};
-    case Packing::kQ6K: return {128, 64, 16, 2};
-    case Packing::kF16: return {512, 0, 0, 0};
-    case Packing::kBF16: return {512, 0, 0, 0};
-    case Packing::kF32: return {1024, 0, 0, 0};
+    case Packing::kQ8:
+      return {256, 0, 16, 0};
+    case Packing::kQ4:
+      return {128, 0, 16, 0};
+    case Packing::kQ4K:
+      return {128, 0, 16, 0};
+    case Packing::kQ5K:
+      return {128, 32, 16, 0};
+    case Packing::kQ6K:
+      return {128, 64, 16, 2};
+    case Packing::kF16:
+      return {512, 0, 0, 0};
+    case Packing::kBF16:
+      return {512, 0, 0, 0};
+    case Packing::kF32:
+      return {1024, 0, 0, 0};
   }
   return {};
 }

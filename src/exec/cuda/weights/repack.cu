@@ -21,20 +21,26 @@ __device__ __forceinline__ float load_half(const uint8_t* p) {
 __constant__ int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 __constant__ int8_t kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-__device__ __forceinline__ uint32_t nibble_of(const uint8_t* qs, int e) { return e < 16 ? qs[e] & 15u : qs[e - 16] >> 4; }
+__device__ __forceinline__ uint32_t nibble_of(const uint8_t* qs, int e) {
+  return e < 16 ? qs[e] & 15u : qs[e - 16] >> 4;
+}
 
 // Blocks of 32 with one scale as int8 and half: Q8_0, Q5_0, IQ4_NL.
 __device__ void block_to_q8(Format format, const uint8_t* block, int8_t (&q)[32], uint32_t& d) {
   d = load_u16(block);
   for (int e = 0; e < 32; ++e) {
     switch (format) {
-      case Format::kQ8_0: q[e] = static_cast<int8_t>(block[2 + e]); break;
+      case Format::kQ8_0:
+        q[e] = static_cast<int8_t>(block[2 + e]);
+        break;
       case Format::kQ5_0: {
         const uint32_t fifth = (load_u32(block + 2) >> e) & 1u;
         q[e] = static_cast<int8_t>(static_cast<int>(nibble_of(block + 6, e) | (fifth << 4)) - 16);
         break;
       }
-      default: q[e] = kIq4Values[nibble_of(block + 2, e)]; break;  // IQ4_NL
+      default:
+        q[e] = kIq4Values[nibble_of(block + 2, e)];
+        break;  // IQ4_NL
     }
   }
 }
@@ -71,9 +77,12 @@ __device__ void k_scale_minimum(const uint8_t* sc, int j, uint32_t& scale, uint3
 // Value of element e of a row in a format that becomes floats.
 __device__ float raw_value(Format format, const uint8_t* row, uint32_t e) {
   switch (format) {
-    case Format::kF32: return __uint_as_float(load_u32(row + 4 * e));
-    case Format::kF16: return load_half(row + 2 * e);
-    case Format::kBF16: return __uint_as_float(load_u16(row + 2 * e) << 16);
+    case Format::kF32:
+      return __uint_as_float(load_u32(row + 4 * e));
+    case Format::kF16:
+      return load_half(row + 2 * e);
+    case Format::kBF16:
+      return __uint_as_float(load_u16(row + 2 * e) << 16);
     case Format::kQ4_1: {
       const uint8_t* block = row + e / 32 * 20;
       return load_half(block) * static_cast<float>(nibble_of(block + 4, e % 32)) + load_half(block + 2);
@@ -246,15 +255,23 @@ Packing packing_of(Format format) {
   switch (format) {
     case Format::kQ8_0:
     case Format::kQ5_0:
-    case Format::kIQ4_NL: return Packing::kQ8;
-    case Format::kQ4_0: return Packing::kQ4;
-    case Format::kQ4_K: return Packing::kQ4K;
-    case Format::kQ5_K: return Packing::kQ5K;
-    case Format::kQ6_K: return Packing::kQ6K;
-    case Format::kF32: return Packing::kF32;
+    case Format::kIQ4_NL:
+      return Packing::kQ8;
+    case Format::kQ4_0:
+      return Packing::kQ4;
+    case Format::kQ4_K:
+      return Packing::kQ4K;
+    case Format::kQ5_K:
+      return Packing::kQ5K;
+    case Format::kQ6_K:
+      return Packing::kQ6K;
+    case Format::kF32:
+      return Packing::kF32;
     case Format::kBF16:
-    case Format::kMXFP4: return Packing::kBF16;
-    default: return Packing::kF16;
+    case Format::kMXFP4:
+      return Packing::kBF16;
+    default:
+      return Packing::kF16;
   }
 }
 
@@ -273,8 +290,8 @@ void unpack_bf16(const PackedView& matrix, __nv_bfloat16* out, uint32_t leading,
          out, leading);
 }
 
-void gather_rows(const PackedView& matrix, const int32_t* ids, uint32_t count, float scale, float* out, uint32_t leading,
-                 cudaStream_t stream, bool overlap) {
+void gather_rows(const PackedView& matrix, const int32_t* ids, uint32_t count, float scale, float* out,
+                 uint32_t leading, cudaStream_t stream, bool overlap) {
   launch("gather_rows", gather_rows_kernel, dim3(count), dim3(128), 0, Launch{stream, overlap}, matrix, ids, scale, out,
          leading);
 }

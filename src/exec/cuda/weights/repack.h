@@ -8,8 +8,8 @@
 
 namespace carat::cuda {
 
-// The packing that holds a format's values exactly; formats without one of their own become 16-bit floats (MXFP4 exactly,
-// Q2_K, Q3_K, Q4_1 and Q5_1 rounded to fp16).
+// The packing that holds a format's values exactly; formats without one of their own become 16-bit floats (MXFP4
+// exactly, Q2_K, Q3_K, Q4_1 and Q5_1 rounded to fp16).
 Packing packing_of(quant::Format format);
 
 // Rows [0, rows) of GGUF blocks at `raw` (device memory, rows of quant::row_bytes(cols) bytes) into rows
@@ -21,7 +21,7 @@ void repack(quant::Format format, const void* raw, uint32_t rows, const PackedVi
 void unpack_bf16(const PackedView& matrix, __nv_bfloat16* out, uint32_t leading, cudaStream_t stream);
 // Selected rows as fp32 times `scale`: out[i] = matrix[ids[i]] * scale, rows of `leading` floats. An id outside the
 // matrix gives NaN, so that it cannot pass unnoticed.
-void gather_rows(const PackedView& matrix, const int32_t* ids, uint32_t count, float scale, float* out, uint32_t leading,
-                 cudaStream_t stream, bool overlap);
+void gather_rows(const PackedView& matrix, const int32_t* ids, uint32_t count, float scale, float* out,
+                 uint32_t leading, cudaStream_t stream, bool overlap);
 
 }  // namespace carat::cuda

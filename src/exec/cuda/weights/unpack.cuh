@@ -100,10 +100,14 @@ __device__ inline float unpack_value(const PackedView& view, uint64_t cell, uint
       const float d = __half2float(static_cast<const __half*>(view.scales)[cell * 8 + lane]);
       return d * static_cast<float>(static_cast<const int8_t*>(view.quants)[cell * 256 + (i * 8 + lane) * 16 + e % 16]);
     }
-    case Packing::kF16: return __half2float(static_cast<const __half*>(view.quants)[cell * kStep + c]);
-    case Packing::kBF16: return __bfloat162float(static_cast<const __nv_bfloat16*>(view.quants)[cell * kStep + c]);
-    case Packing::kF32: return static_cast<const float*>(view.quants)[cell * kStep + c];
-    default: break;
+    case Packing::kF16:
+      return __half2float(static_cast<const __half*>(view.quants)[cell * kStep + c]);
+    case Packing::kBF16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(view.quants)[cell * kStep + c]);
+    case Packing::kF32:
+      return static_cast<const float*>(view.quants)[cell * kStep + c];
+    default:
+      break;
   }
   const uint8_t byte = static_cast<const uint8_t*>(view.quants)[cell * 128 + lane * 16 + e % 16];
   const uint32_t nibble = i == 0 ? byte & 15u : byte >> 4;
@@ -115,7 +119,8 @@ __device__ inline float unpack_value(const PackedView& view, uint64_t cell, uint
     const uint32_t high = static_cast<const uint32_t*>(view.high)[(cell * 8 + lane) * 2 + i];
     const int q = static_cast<int>(nibble | (((high >> (8 * b + 2 * w)) & 3u) << 4)) - 32;
     const float d = __half2float(static_cast<const __half*>(view.super)[cell]);
-    return d * static_cast<float>(static_cast<const int8_t*>(view.scales)[cell * 16 + lane * 2 + i]) * static_cast<float>(q);
+    return d * static_cast<float>(static_cast<const int8_t*>(view.scales)[cell * 16 + lane * 2 + i]) *
+           static_cast<float>(q);
   }
   const uint32_t fifth = view.packing == Packing::kQ5K ? static_cast<const uint32_t*>(view.high)[cell * 8 + lane] : 0;
   float scale, minimum;

@@ -1,0 +1,121 @@
+#include "exec/cuda/buffers.h"
+
+#include <algorithm>
+
+#include "exec/cuda/kernels/matvec.h"
+
+namespace carat::cuda {
+
+namespace {
+
+QuantisedRows take_quantised(Carver& carver, uint64_t rows, uint32_t cols) {
+  const uint64_t steps = steps_of(cols);
+  QuantisedRows taken{};
+  taken.words = carver.take<uint32_t>(rows * steps * 64);
+  taken.meta = carver.take<BlockMeta>(rows * steps * kStepBlocks);
+  taken.values = carver.take<float>(rows * steps * kStep);
+  return taken;
+}
+
+}  // namespace
+
+Widths::Widths(const model::Config& config)
+    : d(config.d), L(config.L), P(config.P), V(config.V), experts(config.experts), used(config.experts_used),
+      F_expert(config.F_expert) {
+  for (const model::Layer& layer : config.layers) {
+    qkv = std::max(qkv, (layer.H + 2 * layer.Hkv) * layer.hd);
+    q = std::max(q, layer.H * layer.hd);
+    F = std::max(F, layer.F);
+    uint32_t& pairs = layer.sliding ? pairs_sliding : pairs_global;
+    pairs = std::max(pairs, layer.hd / 2);
+  }
+}
+
+void RowArrays::carve(Carver& carver, const Widths& w, uint32_t rows) {
+  tokens = carver.take<int32_t>(rows);
+  positions = carver.take<uint32_t>(rows);
+  sequences = carver.take<uint32_t>(rows);
+  rope_sliding = carver.take<float2>(uint64_t{rows} * w.pairs_sliding);
+  rope_global = carver.take<float2>(uint64_t{rows} * w.pairs_global);
+}
+
+void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uint32_t output_count) {
+  const uint64_t n = row_count;
+  rows.carve(carver, w, row_count);
+  tiles_sliding = carver.take<Segment>(n);
+  tiles_global = carver.take<Segment>(n);
+  outputs = carver.take<uint32_t>(output_count);
+  x = carver.take<float>(n * w.d);
+  normed = carver.take<__nv_bfloat16>(n * w.d);
+  qkv = carver.take<__nv_bfloat16>(n * w.qkv);
+  q = carver.take<__half>(n * w.q);
+  attention = carver.take<__nv_bfloat16>(n * w.q);
+  attention_float = carver.take<float>(uint64_t{output_count} * w.q);
+  delta = carver.take<__nv_bfloat16>(n * w.d);
+  gate_up = carver.take<__nv_bfloat16>(n * 2 * w.F);
+  act = carver.take<__nv_bfloat16>(n * w.F);
+  ple_projection = carver.take<__nv_bfloat16>(n * w.L * w.P);
+  ple = carver.take<float>(n * w.L * w.P);
+  ple_gate = carver.take<__nv_bfloat16>(n * w.P);
+  ple_act = carver.take<__nv_bfloat16>(n * w.P);
+  const uint64_t m = w.experts == 0 ? 0 : n;
+  router_in = carver.take<float>(m * w.d);
+  router_logits = carver.take<float>(m * w.experts);
+  expert_ids = carver.take<uint32_t>(m * w.used);
+  expert_counts = carver.take<uint32_t>(w.experts);
+  expert_offsets = carver.take<uint32_t>(w.experts + 1);
+  expert_source = carver.take<uint32_t>(m * w.used);
+  expert_place = carver.take<uint32_t>(m * w.used);
+  expert_weights = carver.take<float>(m * w.used);
+  expert_in = carver.take<__nv_bfloat16>(m * w.d);
+  expert_gate_up = carver.take<__nv_bfloat16>(m * w.used * 2 * w.F_expert);
+  expert_act = carver.take<__nv_bfloat16>(m * w.used * w.F_expert);
+  expert_out = carver.take<__nv_bfloat16>(m * w.used * w.d);
+  experts = carver.take<__nv_bfloat16>(m * w.d);
+}
+
+void NarrowBuffers::carve(Carver& carver, const Widths& w) {
+  constexpr uint64_t n = kMatvecRows;
+  rows.carve(carver, w, kMatvecRows);
+  x[0] = carver.take<float>(n * w.d);
+  x[1] = carver.take<float>(n * w.d);
+  embedding = carver.take<float>(n * w.d);
+  qkv = carver.take<float>(n * w.qkv);
+  q = carver.take<__half>(n * w.q);
+  attention = carver.take<float>(n * w.q);
+  delta = carver.take<float>(n * w.d);
+  experts = carver.take<float>(n * w.d);
+  ple_projection = carver.take<float>(n * w.L * w.P);
+  ple = carver.take<float>(n * w.L * w.P);
+  ple_gate = carver.take<float>(n * w.P);
+  in = take_quantised(carver, n, std::max({w.d, w.q, w.P}));
+  act = take_quantised(carver, n, w.F);
+  const uint64_t m = w.experts == 0 ? 0 : n;
+  expert_in = take_quantised(carver, m, w.d);
+  expert_act = take_quantised(carver, m * w.used, w.F_expert);
+  router_logits = carver.take<float>(m * w.experts);
+  expert_ids = carver.take<uint32_t>(m * w.used);
+  expert_weights = carver.take<float>(m * w.used);
+}
+
+void OutputBuffers::carve(Carver& carver, const Widths& w, uint32_t outputs, uint64_t attention_partial_elements,
+                          uint32_t counters) {
+  const uint64_t n = outputs;
+  hidden = carver.take<float>(n * w.d);
+  normed = carver.take<__nv_bfloat16>(n * w.d);
+  logits = carver.take<float>(n * w.V);
+  non_finite = carver.take<uint32_t>(1);
+  k = carver.take<uint32_t>(1);
+  select.bins = carver.take<uint32_t>(n * kSelectBins);
+  select.counters = carver.take<uint32_t>(n * 2);
+  select.collected = carver.take<uint64_t>(n * kSelectCapacity);
+  tokens = carver.take<int32_t>(n * kSelectMax);
+  values = carver.take<float>(n * kSelectMax);
+  counts = carver.take<uint32_t>(n);
+  wanted = carver.take<int32_t>(kSelectMax);
+  wanted_values = carver.take<float>(kSelectMax);
+  attention_partial = carver.take<float>(attention_partial_elements);
+  attention_counters = carver.take<uint32_t>(counters);
+}
+
+}  // namespace carat::cuda

@@ -1,0 +1,273 @@
+#include "exec/cuda/weights/device_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "exec/cuda/device/check.h"
+#include "exec/cuda/device/stream.h"
+#include "exec/cuda/weights/repack.h"
+
+namespace carat::cuda {
+
+namespace {
+
+constexpr uint64_t kSlotBytes = uint64_t{32} << 20;
+constexpr size_t kSlots = 4;
+
+uint64_t padded(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+uint64_t packed_size(const model::Matrix& matrix) {
+  return packed_matrix_bytes(packing_of(matrix.format), matrix.rows * matrix.slices, matrix.cols);
+}
+
+uint64_t bf16_size(const model::Matrix& matrix) { return padded(matrix.rows * matrix.slices * matrix.cols * 2); }
+
+std::vector<const model::Matrix*> layer_matrices(const model::LayerWeights& layer) {
+  std::vector<const model::Matrix*> all;
+  for (const model::Matrix* matrix :
+       {&layer.attn_q, &layer.attn_k, &layer.attn_v, &layer.attn_output, &layer.ffn_gate, &layer.ffn_up,
+        &layer.ffn_down, &layer.inp_gate, &layer.proj, &layer.ffn_gate_up_exps, &layer.ffn_gate_exps,
+        &layer.ffn_up_exps, &layer.ffn_down_exps}) {
+    if (!matrix->empty()) all.push_back(matrix);
+  }
+  return all;
+}
+
+}  // namespace
+
+uint32_t MatrixGroup::rows() const {
+  uint32_t sum = 0;
+  for (const PackedView& part : parts) sum += part.rows;
+  return sum;
+}
+
+WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
+  const model::Weights& weights = model.weights();
+  WeightBytes bytes;
+  const auto add = [&](const model::Matrix& matrix) {
+    bytes.packed += packed_size(matrix);
+    bytes.bf16 += bf16_size(matrix);
+  };
+  for (uint32_t i = first_layer; i < model.config().L; ++i) {
+    const model::LayerWeights& layer = weights.layers[i];
+    for (const model::Matrix* matrix : layer_matrices(layer)) add(*matrix);
+    if (!layer.ffn_gate_inp.empty()) {
+      bytes.packed += packed_matrix_bytes(Packing::kF32, layer.ffn_gate_inp.rows, layer.ffn_gate_inp.cols);
+      bytes.vectors += layer.ffn_gate_inp.rows * layer.ffn_gate_inp.cols * 4;
+    }
+    bytes.vectors += (12 * uint64_t{model.config().d} + 4096) * 4;
+  }
+  add(weights.output);
+  if (weights.token_embd.data.data() != weights.output.data.data()) bytes.packed += packed_size(weights.token_embd);
+  if (!weights.per_layer_model_proj.empty()) {
+    add(weights.per_layer_model_proj);
+    bytes.ple_table = packed_size(weights.per_layer_token_embd);
+  }
+  bytes.vectors += 4 * uint64_t{model.config().d} * 4;
+  return bytes;
+}
+
+void* DeviceWeights::Cursor::take(uint64_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* at = base == nullptr ? nullptr : base + used;
+  used += padded(bytes);
+  return at;
+}
+
+DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& placement, const Progress& progress) {
+  place(model, placement);
+  packed_ = DeviceMemory(device_.used, "the model's weights");
+  vectors_ = DeviceMemory(host_vectors_.size() * sizeof(float), "the model's norms");
+  host_table_ = PinnedMemory(host_.used, "the per-layer-embedding table");
+  device_ = {packed_.as<char>(), 0};
+  host_ = {host_.used == 0 ? nullptr : static_cast<char*>(host_table_.device_data()), 0};
+  place(model, placement);
+  check(cudaMemcpy(vectors_.data(), host_vectors_.data(), host_vectors_.size() * sizeof(float), cudaMemcpyHostToDevice),
+        "uploading norms");
+  upload(progress);
+  if (placement.resident_bf16) make_bf16(model, placement);
+  uploads_.clear();
+  host_vectors_.clear();
+}
+
+PackedView DeviceWeights::reserve(const model::Matrix& matrix, Cursor& cursor) {
+  PackedView view;
+  view.packing = packing_of(matrix.format);
+  view.rows = static_cast<uint32_t>(matrix.rows * matrix.slices);
+  view.cols = static_cast<uint32_t>(matrix.cols);
+  view.steps = steps_of(matrix.cols);
+  const PackedBytes bytes = packed_bytes(view.packing);
+  const uint64_t cells = uint64_t{view.rows} * view.steps;
+  view.quants = cursor.take(cells * bytes.quants);
+  view.high = cursor.take(cells * bytes.high);
+  view.scales = cursor.take(cells * bytes.scales);
+  view.super = cursor.take(cells * bytes.super);
+  uploads_.push_back({matrix, view});
+  return view;
+}
+
+const float* DeviceWeights::vector(const model::Vector& values, float scale) {
+  if (values.empty()) return nullptr;
+  const size_t at = host_vectors_.size();
+  for (const float value : values) host_vectors_.push_back(value * scale);
+  while (host_vectors_.size() % 64 != 0) host_vectors_.push_back(0.0f);
+  return vectors_.data() == nullptr ? nullptr : vectors_.as<float>() + at;
+}
+
+void DeviceWeights::place(const model::Model& model, const WeightPlacement& placement) {
+  const model::Weights& weights = model.weights();
+  uploads_.clear();
+  host_vectors_.clear();
+  head = {};
+  ple_projection = {};
+  layers.assign(model.config().L, {});
+  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) place_layer(model, i);
+  output_norm = vector(weights.output_norm);
+  head.parts = {reserve(weights.output)};
+  const bool tied = weights.token_embd.data.data() == weights.output.data.data();
+  token_embd = tied ? head.parts.front() : reserve(weights.token_embd);
+  if (!weights.per_layer_model_proj.empty()) {
+    ple_projection.parts = {reserve(weights.per_layer_model_proj)};
+    ple_norm = vector(weights.per_layer_proj_norm);
+    // A table that does not fit lies in page-locked host memory; kernels gather its rows from there.
+    ple_table = reserve(weights.per_layer_token_embd, placement.ple_on_device ? device_ : host_);
+  }
+}
+
+void DeviceWeights::place_layer(const model::Model& model, uint32_t index) {
+  const model::LayerWeights& from = model.weights().layers[index];
+  const model::Layer& plan = model.config().layers[index];
+  DeviceLayer& to = layers[index];
+  to.attn_norm = vector(from.attn_norm);
+  to.q_norm = vector(from.attn_q_norm);
+  to.k_norm = vector(from.attn_k_norm);
+  to.post_attention_norm = vector(from.post_attention_norm);
+  to.ffn_norm = vector(from.ffn_norm);
+  to.post_ffw_norm = vector(from.post_ffw_norm);
+  to.post_norm = vector(from.post_norm);
+  to.output_scale = from.output_scale;
+
+  to.qkv.parts = {reserve(from.attn_q)};
+  if (plan.owns_kv) {
+    to.qkv.parts.push_back(reserve(from.attn_k));
+    if (!plan.v_from_k) to.qkv.parts.push_back(reserve(from.attn_v));
+  }
+  to.output.parts = {reserve(from.attn_output)};
+  to.gate_up.parts = {reserve(from.ffn_gate), reserve(from.ffn_up)};
+  to.down.parts = {reserve(from.ffn_down)};
+  if (!from.inp_gate.empty()) {
+    to.inp_gate.parts = {reserve(from.inp_gate)};
+    to.proj.parts = {reserve(from.proj)};
+  }
+  if (!plan.moe) return;
+  const float inverse_root_d = 1.0f / std::sqrt(static_cast<float>(model.config().d));
+  to.router_scale = vector(from.ffn_gate_inp_scale, inverse_root_d);
+  to.pre_ffw_norm_2 = vector(from.pre_ffw_norm_2);
+  to.post_ffw_norm_1 = vector(from.post_ffw_norm_1);
+  to.post_ffw_norm_2 = vector(from.post_ffw_norm_2);
+  to.expert_scale = vector(from.ffn_down_exps_scale);
+  // The router stays fp32 in both forms: flipping an expert costs more than any rounding elsewhere.
+  model::Vector router(from.ffn_gate_inp.rows * from.ffn_gate_inp.cols);
+  quant::info(from.ffn_gate_inp.format).dequantise(from.ffn_gate_inp.data.data(), router.data(), router.size());
+  to.router = vector(router);
+  to.router_packed = reserve(from.ffn_gate_inp);
+  const uint32_t F = model.config().F_expert;
+  if (!from.ffn_gate_up_exps.empty()) {
+    const PackedView fused = reserve(from.ffn_gate_up_exps);
+    to.expert_gate = {fused, 2 * F, 0};
+    to.expert_up = {fused, 2 * F, F};
+  } else {
+    to.expert_gate = {reserve(from.ffn_gate_exps), F, 0};
+    to.expert_up = {reserve(from.ffn_up_exps), F, 0};
+  }
+  to.expert_down = reserve(from.ffn_down_exps);
+}
+
+// Mapped file -> page-locked ring (all cores copy) -> device staging -> repacked in place. Copies of the next piece run
+// while the previous ones are on the bus and being repacked.
+void DeviceWeights::upload(const Progress& progress) {
+  uint64_t total = 0;
+  for (const Upload& item : uploads_) total += item.source.data.size();
+  struct Slot {
+    PinnedMemory host;
+    DeviceMemory device;
+    Event free;
+  };
+  uint64_t largest_row = 0;
+  for (const Upload& item : uploads_) largest_row = std::max(largest_row, item.source.row_bytes());
+  const uint64_t slot_bytes = std::max(kSlotBytes, largest_row);
+  std::vector<Slot> slots;
+  for (size_t i = 0; i < kSlots; ++i) {
+    slots.push_back({PinnedMemory(slot_bytes, "upload ring"), DeviceMemory(slot_bytes, "upload staging"), Event()});
+  }
+  const Stream stream;
+  ThreadPool pool(std::min(16u, usable_threads()));
+  size_t next = 0;
+  for (const Upload& item : uploads_) {
+    const uint64_t row_bytes = item.source.row_bytes();
+    const uint64_t rows_per_piece = std::max<uint64_t>(1, slot_bytes / row_bytes);
+    const uint64_t rows = item.source.rows * item.source.slices;
+    for (uint64_t first = 0; first < rows; first += rows_per_piece) {
+      const uint64_t count = std::min(rows_per_piece, rows - first);
+      const Slot& slot = slots[next++ % kSlots];
+      slot.free.synchronise();
+      const std::byte* from = item.source.data.data() + first * row_bytes;
+      const size_t bytes = static_cast<size_t>(count * row_bytes);
+      pool.parallel_for(bytes, size_t{1} << 20, [&](size_t begin, size_t end, unsigned) {
+        std::memcpy(slot.host.as<char>() + begin, from + begin, end - begin);
+      });
+      check(cudaMemcpyAsync(slot.device.data(), slot.host.data(), bytes, cudaMemcpyHostToDevice, stream.get()),
+            "uploading weights");
+      repack(item.source.format, slot.device.data(), static_cast<uint32_t>(count), item.target,
+             static_cast<uint32_t>(first), stream.get());
+      slot.free.record(stream.get());
+      uploaded_ += bytes;
+      if (progress) progress(uploaded_, total);
+    }
+  }
+  stream.synchronise();
+}
+
+const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& parts) {
+  uint64_t elements = 0;
+  for (const PackedView& part : parts) elements += uint64_t{part.rows} * part.cols;
+  auto* first = static_cast<__nv_bfloat16*>(copies_.take(elements * 2));
+  __nv_bfloat16* next = first;
+  for (const PackedView& part : parts) {
+    unpack_bf16(part, next, part.cols, nullptr);
+    next += uint64_t{part.rows} * part.cols;
+  }
+  return first;
+}
+
+void DeviceWeights::make_bf16(const model::Model& model, const WeightPlacement& placement) {
+  bf16_ = DeviceMemory(weight_bytes(model, placement.first_layer).bf16, "16-bit weight copies");
+  copies_ = {bf16_.as<char>(), 0};
+  head.bf16 = stack_bf16(head.parts);
+  if (!ple_projection.parts.empty()) ple_projection.bf16 = stack_bf16(ple_projection.parts);
+  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) {
+    DeviceLayer& layer = layers[i];
+    for (MatrixGroup* group : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down, &layer.inp_gate, &layer.proj}) {
+      if (!group->parts.empty()) group->bf16 = stack_bf16(group->parts);
+    }
+    if (!model.config().layers[i].moe) continue;
+    const uint32_t F = model.config().F_expert;
+    std::vector<PackedView> stacked;
+    if (layer.expert_gate.stride == 2 * F)
+      stacked = {layer.expert_gate.weights};  // fused in the file: already in order
+    for (uint32_t e = 0; layer.expert_gate.stride == F && e < model.config().experts; ++e) {
+      stacked.push_back(
+          packed_rows(layer.expert_gate.weights, uint64_t{e} * layer.expert_gate.stride + layer.expert_gate.offset, F));
+      stacked.push_back(
+          packed_rows(layer.expert_up.weights, uint64_t{e} * layer.expert_up.stride + layer.expert_up.offset, F));
+    }
+    layer.experts_gate_up_bf16 = stack_bf16(stacked);
+    layer.experts_down_bf16 = stack_bf16({layer.expert_down});
+  }
+  check(cudaDeviceSynchronize(), "making 16-bit weight copies");
+}
+
+}  // namespace carat::cuda
