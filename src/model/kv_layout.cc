@@ -34,7 +34,8 @@ uint64_t KvLayout::bytes(double bytes_per_value) const {
     const uint64_t values = group.values_per_slot() * group.layers.size();
     total += static_cast<double>(values) * group.slots * bytes_per_value;
   }
-  return static_cast<uint64_t>(std::ceil(total));
+  // An absurd context stays an absurd number of bytes instead of wrapping around.
+  return static_cast<uint64_t>(std::min(std::ceil(total), 0x1p63));
 }
 
 bool KvLayout::can_resume(uint32_t n, uint32_t written) const {

@@ -135,7 +135,7 @@ QuantisePlan plan_quantise(const gguf::ModelFile& file, Recipe recipe, bool allo
 }
 
 void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::string& path, ThreadPool& pool,
-              const std::function<void(uint64_t done)>& progress) {
+              const WriteControl& control) {
   gguf::Writer writer(path, file.first_header().alignment);
   copy_metadata(file, plan.recipe, writer);
   for (const QuantiseStep& step : plan.steps) {
@@ -148,6 +148,7 @@ void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::
   std::atomic<uint64_t> done{0};
   pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end, unsigned worker) {
     for (size_t n = begin; n < end; ++n) {
+      control.check();
       const Piece& piece = pieces[n];
       const QuantiseStep& step = plan.steps[piece.step];
       const gguf::TensorTypeInfo& from = *gguf::find_tensor_type(step.source->info.type);
@@ -157,7 +158,7 @@ void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::
       const auto result = step.copies() ? source : convert(file, step, piece, scratch[worker]);
       writer.write_at(piece.step, piece.first / to.block * to.bytes, result);
       const uint64_t sum = done.fetch_add(source.size(), std::memory_order_relaxed) + source.size();
-      if (progress && worker == 0) progress(sum);
+      if (control.progress && worker == 0) control.progress(sum);
     }
   });
   writer.finish();

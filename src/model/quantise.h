@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "gguf/reader.h"
 #include "model/recipe.h"
+#include "model/write_control.h"
 
 namespace carat::model {
 
@@ -35,8 +35,8 @@ QuantisePlan plan_quantise(const gguf::ModelFile& file, Recipe recipe, bool allo
 
 // Carries the plan out: streams every tensor through memory once, on all workers. Metadata is copied except
 // general.file_type, general.quantization_version and split.*. Throws kBadFile naming the tensor when a value is not
-// finite. `progress` is called on the calling thread with the source bytes done.
+// finite. Progress counts bytes of the source.
 void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::string& path, ThreadPool& pool,
-              const std::function<void(uint64_t done)>& progress = nullptr);
+              const WriteControl& control = {});
 
 }  // namespace carat::model

@@ -258,8 +258,7 @@ SynthModel plan_synth(const SynthOptions& options) {
   return model;
 }
 
-void write_synth(const SynthModel& model, const std::string& path, ThreadPool& pool,
-                 const std::function<void(uint64_t written)>& progress) {
+void write_synth(const SynthModel& model, const std::string& path, ThreadPool& pool, const WriteControl& control) {
   gguf::Writer writer(path);
   add_metadata(writer, model);
   std::vector<RandomBlocks> sources;
@@ -275,6 +274,7 @@ void write_synth(const SynthModel& model, const std::string& path, ThreadPool& p
   std::atomic<uint64_t> written{0};
   pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end, unsigned worker) {
     for (size_t n = begin; n < end; ++n) {
+      control.check();
       const Piece& piece = pieces[n];
       const SynthTensor& tensor = model.tensors[piece.tensor];
       const uint64_t block_bytes = quant::info(tensor.format).bytes;
@@ -288,7 +288,7 @@ void write_synth(const SynthModel& model, const std::string& path, ThreadPool& p
       }
       writer.write_at(piece.tensor, piece.first * block_bytes, buffer);
       const uint64_t total = written.fetch_add(buffer.size(), std::memory_order_relaxed) + buffer.size();
-      if (progress && worker == 0) progress(total);
+      if (control.progress && worker == 0) control.progress(total);
     }
   });
   writer.finish();

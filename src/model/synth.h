@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "model/preset.h"
 #include "model/recipe.h"
+#include "model/write_control.h"
 #include "quant/format.h"
 
 namespace carat::model {
@@ -45,9 +45,8 @@ struct SynthModel {
 // Throws kBadArgument naming the option. Writes nothing.
 SynthModel plan_synth(const SynthOptions& options);
 
-// Writes the GGUF file. Its bytes depend on the plan only, never on the number of workers. `progress` is called on the
-// calling thread with the tensor bytes written so far.
-void write_synth(const SynthModel& model, const std::string& path, ThreadPool& pool,
-                 const std::function<void(uint64_t written)>& progress = nullptr);
+// Writes the GGUF file. Its bytes depend on the plan only, never on the number of workers. Progress counts tensor
+// bytes.
+void write_synth(const SynthModel& model, const std::string& path, ThreadPool& pool, const WriteControl& control = {});
 
 }  // namespace carat::model

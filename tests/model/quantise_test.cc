@@ -105,7 +105,8 @@ TEST_F(QuantiseFile, ResultDoesNotDependOnTheNumberOfWorkers) {
   ThreadPool one(1), three(3);
   quantise(*source, plan, folder_.file("one.gguf"), one);
   uint64_t last = 0;
-  quantise(*source, plan, folder_.file("three.gguf"), three, [&](uint64_t done) { last = std::max(last, done); });
+  quantise(*source, plan, folder_.file("three.gguf"), three,
+           {.progress = [&](uint64_t done) { last = std::max(last, done); }, .cancelled = nullptr});
   EXPECT_EQ(test::read_bytes(folder_.file("one.gguf")), test::read_bytes(folder_.file("three.gguf")));
   EXPECT_GT(last, 0u);
   EXPECT_LE(last, plan.from_bytes());

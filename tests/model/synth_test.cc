@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -151,7 +152,8 @@ TEST(Synth, FileDoesNotDependOnTheNumberOfWorkers) {
   ThreadPool one(1), three(3);
   write_synth(model, folder.file("one.gguf"), one);
   uint64_t last = 0;
-  write_synth(model, folder.file("three.gguf"), three, [&](uint64_t written) { last = std::max(last, written); });
+  write_synth(model, folder.file("three.gguf"), three,
+              {.progress = [&](uint64_t written) { last = std::max(last, written); }, .cancelled = nullptr});
   EXPECT_EQ(test::read_bytes(folder.file("one.gguf")), test::read_bytes(folder.file("three.gguf")));
   EXPECT_GT(last, 0u);
   EXPECT_LE(last, model.tensor_bytes());
@@ -172,6 +174,21 @@ TEST(Synth, NothingIsLeftWhenTheFileCannotBeWritten) {
     EXPECT_EQ(error.code(), ErrorCode::kIo);
     EXPECT_THAT(error.what(), HasSubstr("/nonexistent-folder/out.gguf"));
   }
+}
+
+TEST(Synth, StopsWhenCancelledAndLeavesNothing) {
+  const test::TemporaryDirectory folder;
+  const SynthModel model = plan_synth({.preset = "tiny-31b", .recipe = "f32"});
+  ThreadPool pool(2);
+  std::atomic<bool> cancelled{false};
+  WriteControl control{.progress = [&](uint64_t) { cancelled = true; }, .cancelled = &cancelled};
+  try {
+    write_synth(model, folder.file("model.gguf"), pool, control);
+    FAIL() << "finished";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInterrupted);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(SynthVocabulary, FollowsTheRealLayout) {
