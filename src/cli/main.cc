@@ -21,8 +21,20 @@ void say(std::string_view kind, std::string_view message) {
   write_stderr(fmt::format("carat: {}: {}\n", kind, message));
 }
 
+// A mistyped command gets told so, rather than that one is missing.
+void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) return;
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->get_name() == arguments.front()) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  fail(ErrorCode::kBadArgument, "there is no command \"{}\"; known are {}", arguments.front(), known);
+}
+
 // Parses and carries out; every callback runs inside parse().
 int dispatch(CLI::App& app, std::vector<std::string> arguments) {
+  check_command(app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // the order CLI11 wants
   try {
     app.parse(std::move(arguments));
@@ -44,6 +56,7 @@ int main(int count, char** values) {
   try {
     CLI::App app("carat: fast, exact inference of Gemma 4 models", "carat");
     app.require_subcommand(1);
+    app.set_version_flag("--version", std::string("carat ") + CARAT_VERSION);
     add_run_command(app);
     add_info_command(app);
     add_tokenize_command(app);

@@ -20,8 +20,10 @@ void SamplingFlags::add_to(CLI::App& command) {
   command.add_option("--presence-penalty", presence_penalty, "subtracted from the logits of recent tokens");
   command.add_option("--frequency-penalty", frequency_penalty, "the same, once for each occurrence");
   command.add_option("--repeat-last-n", repeat_last_n, "how many tokens count as recent (default 64); -1: all");
-  command.add_option("-l,--logit-bias", logit_bias,
-                     "TOKEN+BIAS or TOKEN-BIAS, by token id; TOKEN=-inf bans it; repeatable");
+  command
+      .add_option("-l,--logit-bias", logit_bias,
+                  "TOKEN+BIAS or TOKEN-BIAS, by token id; TOKEN=-inf bans it; repeatable")
+      ->allow_extra_args(false);
 }
 
 engine::LogitBias parse_logit_bias(const std::string& text) {
