@@ -7,6 +7,9 @@
 namespace carat::exec {
 namespace {
 
+// Keeps sizes of caches within 64 bits; far more than any machine serves.
+constexpr uint32_t kMaxSequences = 1u << 16;
+
 const ExecutorOptions& checked(const model::Config& config, const ExecutorOptions& options) {
   if (config.is_drafter()) {
     fail(ErrorCode::kBadArgument,
@@ -23,6 +26,10 @@ const ExecutorOptions& checked(const model::Config& config, const ExecutorOption
   if (options.context > model::kMaxPositions) {
     fail(ErrorCode::kBadArgument, "the context size is {} but at most {} is possible", options.context,
          model::kMaxPositions);
+  }
+  if (options.sequences > kMaxSequences) {
+    fail(ErrorCode::kBadArgument, "the number of sequences is {} but at most {} is possible", options.sequences,
+         kMaxSequences);
   }
   return options;
 }

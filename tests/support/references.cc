@@ -2,31 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "support/demo_models.h"
 #include "support/files.h"
 
 namespace carat::test {
 namespace {
-
-std::string unpack(const std::string& path) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(fmt::format("xz -dc '{}'", path).c_str(), "r"), pclose);
-  std::string text;
-  std::array<char, 1 << 16> buffer;
-  while (pipe) {
-    const size_t count = fread(buffer.data(), 1, buffer.size(), pipe.get());
-    if (count == 0) break;
-    text.append(buffer.data(), count);
-  }
-  if (text.empty()) throw std::runtime_error(fmt::format("{} cannot be unpacked: is xz installed?", path));
-  return text;
-}
 
 std::string decode_base64(const std::string& text) {
   std::string bytes;
@@ -56,7 +41,7 @@ std::vector<T> decode_array(const nlohmann::json& json) {
 }
 
 const nlohmann::json& all_references() {
-  static const nlohmann::json json = nlohmann::json::parse(unpack(model_path("references.json.xz")));
+  static const nlohmann::json json = nlohmann::json::parse(unpack_xz(model_path("references.json.xz")));
   return json;
 }
 
