@@ -1,0 +1,168 @@
+#pragma once
+
+// Attention inputs for tests, and what the result must be: a reference in double precision over the same fp16 values.
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "exec/cuda/device/check.h"
+#include "exec/cuda/device/memory.h"
+#include "exec/cuda/kernels/attention.h"
+#include "support/random.h"
+
+namespace carat::cuda {
+
+// Runs work(0) ... work(count - 1) on all cores.
+inline void on_all_cores(size_t count, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> threads;
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  for (size_t t = 1; t < std::min(cores, count); ++t) threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+}
+
+template <typename T>
+DeviceArray<T> to_device(const std::vector<T>& values) {
+  DeviceArray<T> array(values.size(), "test input");
+  check(cudaMemcpy(array.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  return array;
+}
+
+template <typename T>
+std::vector<T> to_host(const DeviceArray<T>& array) {
+  std::vector<T> values(array.size());
+  check(cudaMemcpy(values.data(), array.data(), values.size() * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  return values;
+}
+
+// Uniform values of variance scale^2, rounded to fp16.
+inline void fill_random(uint64_t seed, float scale, __half* values, size_t count) {
+  test::Random random(seed);
+  for (size_t i = 0; i < count;) {
+    uint64_t bits = random.bits();
+    for (int k = 0; k < 4 && i < count; ++k, bits >>= 16) {
+      const float uniform = static_cast<float>(bits & 0xffff) / 32768.0f - 1.0f;
+      values[i++] = __float2half(uniform * 1.7320508f * scale);
+    }
+  }
+}
+
+// A cache whose sequences hold positions [first, end); every other slot is NaN, as uninitialised memory may be.
+struct TestCache {
+  struct Range {
+    uint32_t first, end;
+  };
+
+  uint32_t Hkv, hd, slots;
+  std::vector<float> k, v;  // [sequence][Hkv][slots][hd], the values the device has in fp16
+  DeviceArray<__half> device_k, device_v;
+
+  TestCache(uint32_t heads, uint32_t width, uint32_t slot_count, const std::vector<Range>& sequences, uint64_t seed)
+      : Hkv(heads), hd(width), slots(slot_count) {
+    device_k = fill(k, sequences, 2 * seed);
+    device_v = fill(v, sequences, 2 * seed + 1);
+  }
+
+  KvView view() const { return {device_k.data(), device_v.data(), slots}; }
+
+ private:
+  DeviceArray<__half> fill(std::vector<float>& values, const std::vector<Range>& sequences, uint64_t seed) const {
+    __half_raw nan;
+    nan.x = 0x7e00;
+    std::vector<__half> halves(sequences.size() * Hkv * slots * hd, __half(nan));
+    values.assign(halves.size(), NAN);
+    constexpr uint32_t kAtOnce = 256;
+    for (size_t head = 0; head < sequences.size() * Hkv; ++head) {
+      const Range& range = sequences[head / Hkv];
+      on_all_cores((range.end - range.first + kAtOnce - 1) / kAtOnce, [&](size_t part) {
+        const uint32_t first = range.first + static_cast<uint32_t>(part) * kAtOnce;
+        for (uint32_t p = first; p < std::min(first + kAtOnce, range.end); ++p) {
+          const size_t row = head * slots + p % slots;
+          fill_random(seed + row * 0x9e3779b97f4a7c15u, 1.0f, &halves[row * hd], hd);
+          for (size_t i = row * hd; i < (row + 1) * hd; ++i) values[i] = __half2float(halves[i]);
+        }
+      });
+    }
+    return to_device(halves);
+  }
+};
+
+// One query: hd values of one head at one position of a sequence.
+struct TestQuery {
+  const __half* q;
+  uint32_t head, position, sequence;
+};
+
+inline double dot(const float* a, const float* b, uint32_t count) {
+  double sums[8] = {};  // independent, so that the compiler can use vectors; count is a multiple of 16
+  for (uint32_t i = 0; i < count; i += 8) {
+    for (uint32_t j = 0; j < 8; ++j) sums[j] += double{a[i + j]} * double{b[i + j]};
+  }
+  double sum = 0.0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+inline std::vector<double> reference_attention(const AttentionShape& shape, const TestCache& cache,
+                                               const TestQuery& query) {
+  const uint32_t kv_head = query.head / (shape.H / shape.Hkv), end = query.position + 1;
+  const uint32_t first = shape.window != 0 && end > shape.window ? end - shape.window : 0;
+  const size_t base = (size_t{query.sequence} * shape.Hkv + kv_head) * cache.slots;
+  const auto offset = [&](uint32_t p) { return (base + p % cache.slots) * shape.hd; };
+  std::vector<float> q(shape.hd);
+  for (uint32_t i = 0; i < shape.hd; ++i) q[i] = __half2float(query.q[i]);
+  std::vector<double> scores(end - first);
+  for (uint32_t p = first; p < end; ++p) scores[p - first] = dot(q.data(), &cache.k[offset(p)], shape.hd);
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  std::vector<double> out(shape.hd, 0.0);
+  double sum = 0.0;
+  for (uint32_t p = first; p < end; ++p) {
+    const double weight = std::exp(scores[p - first] - largest);
+    const float* value = &cache.v[offset(p)];
+    sum += weight;
+    for (uint32_t i = 0; i < shape.hd; ++i) out[i] += weight * double{value[i]};
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+// Distance of computed rows from the reference: ||out - ref|| / ||ref|| over everything added, and the largest
+// difference of one element in units of that element's allowance.
+class Distance {
+ public:
+  // Allowance: `relative` of the element plus `absolute` of the row's root mean square.
+  Distance(double relative, double absolute) : relative_(relative), absolute_(absolute) {}
+
+  void add(const std::vector<double>& reference, const std::function<double(size_t)>& computed) {
+    double square = 0.0;
+    for (const double r : reference) square += r * r;
+    const double rms = std::sqrt(square / static_cast<double>(reference.size()));
+    for (size_t i = 0; i < reference.size(); ++i) {
+      const double error = std::abs(computed(i) - reference[i]);
+      const double excess = error / (relative_ * std::abs(reference[i]) + absolute_ * rms);
+      if (!(excess <= worst_)) worst_ = std::isnan(excess) ? INFINITY : excess;
+      errors_ += error * error;
+    }
+    squares_ += square;
+  }
+  // NaN where any computed element was.
+  double norm() const { return std::sqrt(errors_ / squares_); }
+  double worst() const { return worst_; }
+
+ private:
+  double relative_, absolute_;
+  double errors_ = 0.0, squares_ = 0.0, worst_ = 0.0;
+};
+
+}  // namespace carat::cuda
