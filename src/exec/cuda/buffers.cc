@@ -39,6 +39,16 @@ void RowArrays::carve(Carver& carver, const Widths& w, uint32_t rows) {
   rope_global = carver.take<float2>(uint64_t{rows} * w.pairs_global);
 }
 
+void HostResults::carve(Carver& carver, uint32_t outputs) {
+  const uint64_t n = outputs;
+  non_finite = carver.take<uint32_t>(1);
+  tokens = carver.take<int32_t>(n * kSelectMax);
+  values = carver.take<float>(n * kSelectMax);
+  counts = carver.take<uint32_t>(n);
+  wanted = carver.take<int32_t>(kSelectMax);
+  wanted_values = carver.take<float>(kSelectMax);
+}
+
 void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uint32_t output_count) {
   const uint64_t n = row_count;
   rows.carve(carver, w, row_count);
@@ -75,8 +85,13 @@ void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uin
 }
 
 void NarrowBuffers::carve(Carver& carver, const Widths& w) {
+  static_assert(DecodeControl::kRows == kMatvecRows);
   constexpr uint64_t n = kMatvecRows;
+  control = carver.take<DecodeControl>(1);
   rows.carve(carver, w, kMatvecRows);
+  rows.tokens = control == nullptr ? nullptr : control->tokens;
+  rows.positions = control == nullptr ? nullptr : control->positions;
+  rows.sequences = control == nullptr ? nullptr : control->sequences;
   x[0] = carver.take<float>(n * w.d);
   x[1] = carver.take<float>(n * w.d);
   embedding = carver.take<float>(n * w.d);
@@ -104,16 +119,9 @@ void OutputBuffers::carve(Carver& carver, const Widths& w, uint32_t outputs, uin
   hidden = carver.take<float>(n * w.d);
   normed = carver.take<__nv_bfloat16>(n * w.d);
   logits = carver.take<float>(n * w.V);
-  non_finite = carver.take<uint32_t>(1);
-  k = carver.take<uint32_t>(1);
   select.bins = carver.take<uint32_t>(n * kSelectBins);
   select.counters = carver.take<uint32_t>(n * 2);
   select.collected = carver.take<uint64_t>(n * kSelectCapacity);
-  tokens = carver.take<int32_t>(n * kSelectMax);
-  values = carver.take<float>(n * kSelectMax);
-  counts = carver.take<uint32_t>(n);
-  wanted = carver.take<int32_t>(kSelectMax);
-  wanted_values = carver.take<float>(kSelectMax);
   attention_partial = carver.take<float>(attention_partial_elements);
   attention_counters = carver.take<uint32_t>(counters);
 }

@@ -52,6 +52,26 @@ struct RowArrays {
   void carve(Carver& carver, const Widths& w, uint32_t rows);
 };
 
+// The rows of a decode step as the host writes them: one copy brings them to the device.
+struct DecodeControl {
+  static constexpr uint32_t kRows = 8;
+  int32_t tokens[kRows];
+  uint32_t positions[kRows];
+  uint32_t sequences[kRows];
+  uint32_t k;  // candidates wanted
+};
+
+// What comes back from a pass; lies in page-locked memory that kernels write directly.
+struct HostResults {
+  uint32_t* non_finite;
+  int32_t* tokens;   // [outputs, kSelectMax]
+  float* values;     // [outputs, kSelectMax]
+  uint32_t* counts;  // [outputs]
+  int32_t* wanted;   // [kSelectMax] tokens whose logits are asked for
+  float* wanted_values;
+  void carve(Carver& carver, uint32_t outputs);
+};
+
 // Prompt chunks: everything between two matrix products of up to `rows` rows.
 struct WideBuffers {
   RowArrays rows;
@@ -86,7 +106,8 @@ struct WideBuffers {
 
 // Decode: up to kMatvecRows rows.
 struct NarrowBuffers {
-  RowArrays rows;
+  DecodeControl* control;
+  RowArrays rows;           // tokens, positions and sequences point into control
   float* x[2];              // [8, d] the residual stream, alternating
   float* embedding;         // [8, d]
   float* qkv;               // [8, qkv]
@@ -112,14 +133,7 @@ struct OutputBuffers {
   float* hidden;            // [outputs, d]
   __nv_bfloat16* normed;    // [outputs, d]
   float* logits;            // [outputs, V]
-  uint32_t* non_finite;
-  uint32_t* k;
   SelectScratch select;
-  int32_t* tokens;          // [outputs, kSelectMax]
-  float* values;
-  uint32_t* counts;         // [outputs]
-  int32_t* wanted;          // [kSelectMax] tokens whose logits are asked for
-  float* wanted_values;
   float* attention_partial;
   uint32_t* attention_counters;
   void carve(Carver& carver, const Widths& w, uint32_t outputs, uint64_t attention_partial_elements, uint32_t counters);

@@ -104,7 +104,6 @@ uint32_t attention_counters(const model::Config& config, const Plan& plan) {
 }
 
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request) {
-  const model::Config& config = model.config();
   Plan plan{};
   plan.context = request.context;
   plan.sequences = request.sequences;

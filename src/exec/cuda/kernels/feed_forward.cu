@@ -17,10 +17,10 @@ union Eight {
 __global__ void geglu_kernel(const __nv_bfloat16* gate_up, uint32_t F, __nv_bfloat16* out) {
   wait_for_predecessor();
   release_successor();
-  const uint64_t row = blockIdx.y;
+  const uint64_t row = blockIdx.x;  // rows can exceed the 65535 blocks the other dimensions allow
   const __nv_bfloat16* gate = gate_up + row * 2 * F;
   const __nv_bfloat16* up = gate + F;
-  const uint32_t c = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  const uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (c >= F) return;
   if (F % 8 == 0) {
     Eight g, u, o;
@@ -86,7 +86,7 @@ void launch_combine(const PleJob& job, const T* projection, uint32_t rows, float
 }  // namespace
 
 void geglu(const __nv_bfloat16* gate_up, uint32_t rows, uint32_t F, __nv_bfloat16* out, const Launch& how) {
-  launch("geglu", geglu_kernel, dim3((F + 2047) / 2048, rows), dim3(256), 0, how, gate_up, F, out);
+  launch("geglu", geglu_kernel, dim3(rows, (F + 2047) / 2048), dim3(256), 0, how, gate_up, F, out);
 }
 
 void gelu_times(const __nv_bfloat16* gate, const float* factors, uint32_t leading, uint32_t rows, uint32_t P,

@@ -6,15 +6,16 @@
 namespace carat::cuda {
 namespace {
 
+template <typename Out>
 __global__ void __launch_bounds__(kRowThreads)
-    residual_norm_bf16_kernel(const __grid_constant__ ResidualNormOf<__nv_bfloat16> residual, __nv_bfloat16* out) {
+    residual_norm_kernel(const __grid_constant__ ResidualNormOf<__nv_bfloat16> residual, Out* out) {
   extern __shared__ __align__(16) float row_memory[];
   __shared__ float scratch[8];
   wait_for_predecessor();
   release_successor();
   residual_norm_row(residual, blockIdx.x, true, row_memory, scratch);
   if (out == nullptr) return;
-  __nv_bfloat16* to = out + static_cast<uint64_t>(blockIdx.x) * residual.d;
+  Out* to = out + static_cast<uint64_t>(blockIdx.x) * residual.d;
   for (uint32_t c = 4 * threadIdx.x; c < residual.d; c += kSlab) {
     store4(to, c, residual.d, *reinterpret_cast<const float4*>(row_memory + c));
   }
@@ -35,14 +36,21 @@ __global__ void to_bf16_kernel(const float* values, uint64_t count, __nv_bfloat1
   if (i < count) out[i] = __float2bfloat16_rn(values[i]);
 }
 
+template <typename Out>
+void launch_residual_norm(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, Out* out, const Launch& how) {
+  const size_t shared_bytes = (residual.d + 3) / 4 * 4 * sizeof(float);
+  if (shared_bytes > 48 * 1024) allow_shared_memory(residual_norm_kernel<Out>, shared_bytes, "residual_norm");
+  launch("residual_norm", residual_norm_kernel<Out>, dim3(rows), dim3(kRowThreads), shared_bytes, how, residual, out);
+}
+
 }  // namespace
 
 void residual_norm_bf16(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, __nv_bfloat16* out,
                         const Launch& how) {
-  const size_t shared_bytes = (residual.d + 3) / 4 * 4 * sizeof(float);
-  if (shared_bytes > 48 * 1024) allow_shared_memory(residual_norm_bf16_kernel, shared_bytes, "residual_norm_bf16");
-  launch("residual_norm_bf16", residual_norm_bf16_kernel, dim3(rows), dim3(kRowThreads), shared_bytes, how, residual,
-         out);
+  launch_residual_norm(residual, rows, out, how);
+}
+void residual_norm_float(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, float* out, const Launch& how) {
+  launch_residual_norm(residual, rows, out, how);
 }
 
 void gather_float_rows(const float* x, const uint32_t* index, uint32_t count, uint32_t d, float* out,

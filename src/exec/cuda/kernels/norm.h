@@ -12,6 +12,9 @@ namespace carat::cuda {
 void residual_norm_bf16(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, __nv_bfloat16* out,
                         const Launch& how);
 
+// The same with an fp32 result: the input of an expert router.
+void residual_norm_float(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, float* out, const Launch& how);
+
 // out[i] = x[index[i]]: the rows that go on after the shared-KV shortcut. [count, d] fp32.
 void gather_float_rows(const float* x, const uint32_t* index, uint32_t count, uint32_t d, float* out,
                        const Launch& how);

@@ -141,7 +141,32 @@ __global__ void __launch_bounds__(kThreads)
   for (uint32_t b = threadIdx.x; b < kSelectBins; b += kThreads) bins[b] = 0;
 }
 
+__global__ void pick_kernel(const float* logits, const int32_t* tokens, uint32_t count, float* values) {
+  wait_for_predecessor();
+  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) values[i] = logits[tokens[i]];
+}
+
+__global__ void softcap_kernel(float* logits, uint64_t count, float cap, uint32_t* non_finite) {
+  wait_for_predecessor();
+  release_successor();
+  const uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const float v = logits[i];
+  if (!isfinite(v)) *non_finite = 1;
+  if (cap > 0.0f) logits[i] = cap * tanhf(v / cap);
+}
+
 }  // namespace
+
+void pick_logits(const float* logits, const int32_t* tokens, uint32_t count, float* values, const Launch& how) {
+  launch("pick_logits", pick_kernel, dim3((count + 255) / 256), dim3(256), 0, how, logits, tokens, count, values);
+}
+
+void softcap(float* logits, uint64_t count, float cap, uint32_t* non_finite, const Launch& how) {
+  launch("softcap", softcap_kernel, dim3(static_cast<uint32_t>((count + 255) / 256)), dim3(256), 0, how, logits, count, cap,
+         non_finite);
+}
 
 void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
                  int32_t* tokens, float* values, uint32_t* counts, const Launch& how) {

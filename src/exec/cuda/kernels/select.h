@@ -24,4 +24,10 @@ inline constexpr uint32_t kSelectOverflow = 0xffffffffu;
 void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
                  int32_t* tokens, float* values, uint32_t* counts, const Launch& how);
 
+// values[i] = logits[tokens[i]].
+void pick_logits(const float* logits, const int32_t* tokens, uint32_t count, float* values, const Launch& how);
+
+// cap * tanh(logit / cap) in place (cap 0: unchanged); a non-finite logit sets *non_finite.
+void softcap(float* logits, uint64_t count, float cap, uint32_t* non_finite, const Launch& how);
+
 }  // namespace carat::cuda

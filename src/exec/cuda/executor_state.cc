@@ -1,0 +1,266 @@
+#include "exec/cuda/executor_state.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "exec/cuda/cuda_executor.h"
+#include "exec/cuda/device/check.h"
+#include "exec/cuda/kernels/attention.h"
+
+namespace carat::cuda {
+
+namespace {
+
+// Norms bound the values that go into fp16; refuse weights for which that bound is not safe.
+void check_half_range(const model::Model& model) {
+  constexpr float kLargestHalf = 65504.0f;
+  for (const model::Layer& layer : model.config().layers) {
+    const model::LayerWeights& weights = model.weights().layers[layer.index];
+    for (const model::Vector* norm : {&weights.attn_q_norm, &weights.attn_k_norm}) {
+      for (const float value : *norm) {
+        if (!(std::fabs(value) * std::sqrt(static_cast<float>(layer.hd)) < kLargestHalf)) {
+          fail(ErrorCode::kUnsupported, "blk.{}: a query or key norm weight of {} could overflow the fp16 cache", layer.index,
+               value);
+        }
+      }
+    }
+    if (layer.hd % 16 != 0 || layer.hd > 512) {
+      fail(ErrorCode::kUnsupported, "blk.{}: head size {} cannot run on the GPU (a multiple of 16 up to 512 can); use --device cpu",
+           layer.index, layer.hd);
+    }
+  }
+  if (model.config().experts > kMaxExperts || model.config().experts_used > kMaxExpertsUsed) {
+    fail(ErrorCode::kUnsupported, "{} experts with {} used cannot run on the GPU; use --device cpu", model.config().experts,
+         model.config().experts_used);
+  }
+}
+
+// theta^(-2 j / hd) / divisor of the pairs that turn; trailing pairs whose divisor makes the angle vanish are left out.
+std::vector<double> inverse_frequencies(const model::Model& model, bool sliding) {
+  const model::Config& config = model.config();
+  uint32_t hd = 0;
+  for (const model::Layer& layer : config.layers) {
+    if (layer.sliding == sliding) hd = layer.hd;
+  }
+  const double base = sliding ? config.rope_base_sliding : config.rope_base_global;
+  std::vector<double> frequencies;
+  for (uint32_t j = 0; j < hd / 2; ++j) {
+    const double divisor = sliding ? 1.0 : static_cast<double>(model.weights().rope_freqs[j]);
+    frequencies.push_back(std::pow(base, -2.0 * j / hd) / divisor);
+  }
+  while (!frequencies.empty() && frequencies.back() * model::kMaxPositions < 1e-9) frequencies.pop_back();
+  return frequencies;
+}
+
+exec::ExecutorOptions resolved(exec::ExecutorOptions options, const Plan& plan) {
+  options.chunk = plan.chunk;
+  options.outputs = plan.outputs;
+  return options;
+}
+
+}  // namespace
+
+CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options, const GpuFacts& gpu,
+                           Plan plan, const DeviceWeights::Progress& progress)
+    : model_(std::move(model)),
+      options_(resolved(std::move(options), plan)),
+      gpu_(gpu),
+      plan_(std::move(plan)),
+      widths_(model_->config()),
+      table_(model_->config(), options_),
+      weights_(*model_, plan_.placement, progress),
+      gemm_(plan_.workspace_bytes) {
+  allocate();
+}
+
+void CudaExecutor::allocate() {
+  const model::Config& config = model_->config();
+  scratch_ = DeviceMemory(plan_.scratch_bytes, "scratch memory");
+  check(cudaMemset(scratch_.data(), 0, scratch_.bytes()), "clearing scratch memory");
+  Carver carver(scratch_.data());
+  wide_.carve(carver, widths_, plan_.chunk, plan_.outputs);
+  narrow_.carve(carver, widths_);
+  out_.carve(carver, widths_, plan_.outputs, attention_partial_elements(config, plan_, gpu_.sm_count),
+             attention_counters(config, plan_));
+  if (!plan_.placement.resident_bf16) {
+    unpacked_ = reinterpret_cast<__nv_bfloat16*>(scratch_.as<char>() + carver.used());
+  }
+
+  cache_memory_ = DeviceMemory(plan_.kv_bytes, "the KV cache");
+  check(cudaMemset(cache_memory_.data(), 0, cache_memory_.bytes()), "clearing the KV cache");
+  caches_.resize(config.L);
+  auto* next = cache_memory_.as<__half>();
+  for (const model::Layer& layer : config.layers) {
+    if (!layer.owns_kv) continue;
+    const uint32_t slots = kv_slots(config, layer, plan_.context, plan_.chunk);
+    const uint64_t elements = uint64_t{plan_.sequences + 1} * layer.Hkv * slots * layer.hd;
+    caches_[layer.index] = {next, next + elements, slots};
+    next += 2 * elements;
+  }
+
+  std::vector<double> frequencies = inverse_frequencies(*model_, true);
+  pairs_sliding_ = static_cast<uint32_t>(frequencies.size());
+  const std::vector<double> global = inverse_frequencies(*model_, false);
+  pairs_global_ = static_cast<uint32_t>(global.size());
+  frequencies.insert(frequencies.end(), global.begin(), global.end());
+  frequencies_ = DeviceArray<double>(frequencies.size(), "rotation frequencies");
+  check(cudaMemcpy(frequencies_.data(), frequencies.data(), frequencies_.bytes(), cudaMemcpyHostToDevice),
+        "uploading rotation frequencies");
+
+  staging_ = PinnedMemory(uint64_t{plan_.chunk} * (3 * 4 + 2 * sizeof(Segment)) + plan_.outputs * 4 + 4096, "row staging");
+  Carver measure;
+  results_.carve(measure, plan_.outputs);
+  results_memory_ = PinnedMemory(measure.used(), "results");
+  Carver host_carver(results_memory_.data()), device_carver(results_memory_.device_data());
+  results_host_.carve(host_carver, plan_.outputs);
+  results_.carve(device_carver, plan_.outputs);
+  *results_host_.non_finite = 0;
+  control_ = PinnedMemory(sizeof(DecodeControl), "decode control");
+  host_logits_.resize(config.V);
+}
+
+AttentionShape CudaExecutor::shape_of(const model::Layer& layer) const {
+  return {layer.H, layer.Hkv, layer.hd, layer.sliding ? model_->config().W : 0};
+}
+
+void CudaExecutor::check_cancelled() const {
+  if (options_.cancelled == nullptr || !options_.cancelled->load(std::memory_order_relaxed)) return;
+  stream_.synchronise();
+  fail(ErrorCode::kInterrupted, "interrupted");
+}
+
+void CudaExecutor::make_rope_tables(const RowArrays& rows, uint32_t count) {
+  if (pairs_sliding_ > 0) {
+    rope_table(rows.positions, count, frequencies_.data(), pairs_sliding_, rows.rope_sliding, how());
+  }
+  if (pairs_global_ > 0) {
+    rope_table(rows.positions, count, frequencies_.data() + pairs_sliding_, pairs_global_, rows.rope_global, how());
+  }
+}
+
+QkvPost CudaExecutor::qkv_post_job(uint32_t index, const RowArrays& rows, bool write_kv) const {
+  const model::Layer& layer = model_->config().layers[index];
+  const DeviceLayer& weights = weights_.layers[index];
+  QkvPost job;
+  job.shape = shape_of(layer);
+  job.v_from_k = layer.v_from_k;
+  job.only_q = !write_kv || !layer.owns_kv;
+  job.eps = model_->config().eps;
+  job.q_norm = weights.q_norm;
+  job.k_norm = weights.k_norm;
+  job.table = layer.sliding ? rows.rope_sliding : rows.rope_global;
+  job.pairs = layer.sliding ? pairs_sliding_ : pairs_global_;
+  job.positions = rows.positions;
+  job.sequences = rows.sequences;
+  job.kv = kv_of(index);
+  return job;
+}
+
+void CudaExecutor::forward(std::span<const exec::Row> rows) {
+  table_.check(rows);
+  output_count_ = 0;
+  selected_k_ = 0;
+  table_.begin(rows);
+  check_cancelled();
+  if (rows.size() <= kMatvecRows && plan_.use_matvec) {
+    run_narrow(rows);
+  } else {
+    run_wide(rows);
+  }
+  finish(rows);
+}
+
+void CudaExecutor::finish(std::span<const exec::Row> rows) {
+  stream_.synchronise();
+  if (*results_host_.non_finite != 0) {
+    *results_host_.non_finite = 0;
+    output_count_ = 0;
+    fail(ErrorCode::kNonFinite, "the model produced NaN or infinite logits: the file {} is damaged or not a Gemma 4 model",
+         model_->file().path());
+  }
+  table_.commit(rows);
+}
+
+std::span<const float> CudaExecutor::logits(uint32_t output) {
+  CARAT_CHECK(output < output_count_);
+  check(cudaMemcpyAsync(host_logits_.data(), out_.logits + uint64_t{output} * widths_.V, widths_.V * sizeof(float),
+                        cudaMemcpyDeviceToHost, stream_.get()),
+        "downloading logits");
+  stream_.synchronise();
+  return host_logits_;
+}
+
+void CudaExecutor::run_selection(uint32_t k) {
+  auto* control = control_.as<DecodeControl>();
+  control->k = k;
+  check(cudaMemcpyAsync(&narrow_.control->k, &control->k, sizeof k, cudaMemcpyHostToDevice, stream_.get()),
+        "uploading the number of candidates");
+  select_best(out_.logits, output_count_, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
+              results_.counts, Launch{stream_.get(), false});
+  stream_.synchronise();
+  selected_k_ = k;
+}
+
+void CudaExecutor::best(uint32_t output, uint32_t k, std::vector<exec::Candidate>& out) {
+  CARAT_CHECK(output < output_count_);
+  k = std::min(k, widths_.V);
+  out.clear();
+  if (k == 0) return;
+  if (k <= kSelectMax) {
+    wanted_k_ = k;
+    if (selected_k_ < k) run_selection(k);
+    if (results_host_.counts[output] != kSelectOverflow) {
+      const uint64_t first = uint64_t{output} * kSelectMax;
+      for (uint32_t i = 0; i < k; ++i) out.push_back({results_host_.tokens[first + i], results_host_.values[first + i]});
+      return;
+    }
+  }
+  exec::select_best(logits(output), k, out);
+}
+
+void CudaExecutor::logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) {
+  CARAT_CHECK(output < output_count_);
+  out.clear();
+  for (size_t first = 0; first < tokens.size(); first += kSelectMax) {
+    const auto count = static_cast<uint32_t>(std::min<size_t>(kSelectMax, tokens.size() - first));
+    std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(first), count, results_host_.wanted);
+    pick_logits(out_.logits + uint64_t{output} * widths_.V, results_.wanted, count, results_.wanted_values,
+                Launch{stream_.get(), false});
+    stream_.synchronise();
+    out.insert(out.end(), results_host_.wanted_values, results_host_.wanted_values + count);
+  }
+}
+
+}  // namespace carat::cuda
+
+namespace carat::exec {
+
+bool cuda_available(std::string* why) { return cuda::query_gpu(why).has_value(); }
+
+std::unique_ptr<Executor> make_cuda_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,
+                                             const std::function<void(uint64_t done, uint64_t total)>& progress) {
+  std::string why;
+  const auto gpu = cuda::query_gpu(&why);
+  if (!gpu) fail(ErrorCode::kUnsupported, "no GPU can be used: {}", why);
+  if (options.kv_format != quant::Format::kF16) {
+    fail(ErrorCode::kUnsupported, "the GPU keeps keys and values as F16; {} is not possible (-ctk, -ctv)",
+         quant::info(options.kv_format).name);
+  }
+  cuda::check_half_range(*model);
+  const cuda::PlanRequest request{.context = options.context,
+                                  .sequences = options.sequences,
+                                  .chunk = options.chunk,
+                                  .outputs = options.outputs,
+                                  .kernels = options.kernels};
+  cuda::Plan plan = cuda::make_plan(*model, *gpu, request);
+  if (!plan.fits) {
+    fail(ErrorCode::kOutOfMemory,
+         "the model needs {} bytes of GPU memory with a context of {} but {} are free; the largest context that fits is {} "
+         "(-c), see `carat plan`",
+         plan.total_bytes, plan.context, plan.free_bytes, plan.largest_context);
+  }
+  return std::make_unique<cuda::CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
+}
+
+}  // namespace carat::exec

@@ -1,0 +1,126 @@
+#pragma once
+
+// The CUDA executor's inside; included by its own source files only.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/buffers.h"
+#include "exec/cuda/device/facts.h"
+#include "exec/cuda/device/memory.h"
+#include "exec/cuda/device/stream.h"
+#include "exec/cuda/kernels/gemm.h"
+#include "exec/cuda/kernels/matvec.h"
+#include "exec/cuda/kernels/rope.h"
+#include "exec/cuda/plan.h"
+#include "exec/cuda/weights/device_weights.h"
+#include "exec/executor.h"
+#include "exec/sequence_table.h"
+
+namespace carat::cuda {
+
+// Runs passes in two ways. Wide: many rows, activations in bf16, weights as bf16 operands of matrix products. Narrow: up
+// to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Both leave keys and values in
+// the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that want logits
+// go on narrow.
+class CudaExecutor final : public exec::Executor {
+ public:
+  CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options, const GpuFacts& gpu, Plan plan,
+               const DeviceWeights::Progress& progress);
+
+  std::string_view name() const override { return "cuda"; }
+  const model::Model& model() const override { return *model_; }
+  const exec::ExecutorOptions& options() const override { return options_; }
+  void forward(std::span<const exec::Row> rows) override;
+  uint32_t outputs() const override { return output_count_; }
+  std::span<const float> logits(uint32_t output) override;
+  void best(uint32_t output, uint32_t k, std::vector<exec::Candidate>& out) override;
+  void logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) override;
+  uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
+  uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
+
+ private:
+  using WideResidual = ResidualNormOf<__nv_bfloat16>;
+
+  // --- wide_pass.cc
+  struct WidePass {
+    uint32_t rows = 0;
+    uint32_t tiles_sliding = 0, tiles_global = 0;  // 0 and 0: every row is a segment of its own
+    uint32_t slices = 0;                            // layers whose per-layer embeddings are there
+    WideResidual pending{};                         // what the residual stream still has to absorb
+  };
+  void run_wide(std::span<const exec::Row> rows);
+  WidePass begin_wide(std::span<const exec::Row> rows, uint32_t slices);
+  void upload_rows(std::span<const exec::Row> rows);
+  void wide_layer(uint32_t index, WidePass& pass, bool write_kv);
+  void wide_keys_values(uint32_t index, WidePass& pass);
+  void wide_attention(uint32_t index, const WidePass& pass);
+  void wide_feed_forward(uint32_t index, WidePass& pass);
+  void wide_experts(uint32_t index, WidePass& pass);
+  void wide_ple(uint32_t index, WidePass& pass);
+  void normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out);
+  void product(const MatrixGroup& group, const __nv_bfloat16* a, __nv_bfloat16* out, uint32_t rows);
+  const __nv_bfloat16* weights_bf16(const std::vector<PackedView>& parts, const __nv_bfloat16* resident);
+  void finish_wide(std::span<const exec::Row> rows, WidePass& pass, uint32_t stopped_at);
+  void head_from_hidden();
+
+  // --- narrow_pass.cc
+  struct NarrowPass {
+    uint32_t rows = 0;
+    uint32_t buffer = 0;       // which of the two x buffers holds the residual stream
+    ResidualNorm pending{};
+  };
+  void run_narrow(std::span<const exec::Row> rows);
+  void fill_control(std::span<const exec::Row> rows, uint32_t bucket);
+  void decode_step(uint32_t rows);
+  NarrowPass begin_narrow(uint32_t rows);
+  void narrow_ple(uint32_t rows);
+  void narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv);
+  void narrow_experts(uint32_t index, NarrowPass& pass);
+  void narrow_head(NarrowPass& pass);
+  void apply(NarrowPass& pass, const float* next_norm, MatvecJob& job);
+  void quantise_input(MatvecJob& job, const float* floats, uint32_t cols);
+  void multiply(const MatvecJob& job);
+
+  // --- executor_state.cc
+  Launch how() const { return {stream_.get(), plan_.overlap}; }
+  KvView kv_of(uint32_t layer) const { return caches_[model_->config().layers[layer].kv_source]; }
+  AttentionShape shape_of(const model::Layer& layer) const;
+  void check_cancelled() const;
+  void allocate();
+  void make_rope_tables(const RowArrays& rows, uint32_t count);
+  QkvPost qkv_post_job(uint32_t index, const RowArrays& rows, bool write_kv) const;
+  void finish(std::span<const exec::Row> rows);
+  void run_selection(uint32_t k);
+
+  std::shared_ptr<const model::Model> model_;
+  exec::ExecutorOptions options_;
+  GpuFacts gpu_;
+  Plan plan_;
+  Widths widths_;
+  exec::SequenceTable table_;
+  Stream stream_;
+  DeviceWeights weights_;
+  Gemm gemm_;
+  DeviceMemory scratch_;
+  DeviceMemory cache_memory_;
+  DeviceArray<double> frequencies_;   // sliding pairs, then global pairs
+  uint32_t pairs_sliding_ = 0, pairs_global_ = 0;
+  PinnedMemory staging_;              // row arrays and tiles on their way to the device
+  PinnedMemory results_memory_;
+  HostResults results_host_{}, results_{};  // the same memory as the host and as the device sees it
+  PinnedMemory control_;
+  WideBuffers wide_{};
+  NarrowBuffers narrow_{};
+  OutputBuffers out_{};
+  __nv_bfloat16* unpacked_ = nullptr;  // weights of one product when there are no resident copies
+  std::vector<KvView> caches_;         // [L]; layers without a cache are empty
+  std::map<uint32_t, Graph> graphs_;   // by row bucket
+  uint32_t output_count_ = 0;
+  uint32_t selected_k_ = 0;            // candidates the last selection produced; 0: none yet
+  uint32_t wanted_k_ = 64;             // what the next decode step selects
+  std::vector<float> host_logits_;
+};
+
+}  // namespace carat::cuda
