@@ -30,8 +30,9 @@ class TensorList {
   void add_global() {
     const auto [d, L, P, V] = std::tuple{preset_.d, preset_.L, preset_.P, preset_.V};
     matrix("token_embd.weight", {d, V});
-    // Logits of deviation 3: the best of 262,144 tokens then has a probability of some percent.
-    vector("output_norm.weight", d, 3.0f);
+    // Logits of deviation 3: the best of 262,144 tokens then has a probability of some percent. Both signs, because the
+    // head is tied to the embedding: with one sign every token would predict itself.
+    tensors_.push_back({.shape = {"output_norm.weight", {d}}, .mean = 0.0f, .deviation = 3.0f});
     vector(std::string(kRopeTable), preset_.hd_global / 2, 1.0f);
     if (P > 0) {
       // The table's values are multiplied by sqrt(P), not summed over, to reach a deviation of 1.
@@ -49,14 +50,17 @@ class TensorList {
     if (preset_.P > 0) {
       matrix(block_ + "inp_gate.weight", {preset_.d, preset_.P});
       matrix(block_ + "proj.weight", {preset_.P, preset_.d});
-      vector(block_ + "post_norm.weight", preset_.d, 1.0f);
+      vector(block_ + "post_norm.weight", preset_.d, branch_gain());
     }
-    // Over all layers the token's own embedding shrinks to e^-3 of itself; the head is tied to it, so with much more of
-    // it left every token would predict itself.
-    vector(block_ + "layer_output_scale.weight", 1, std::exp(-3.0f / static_cast<float>(preset_.L)), 0.03f);
+    // Over all layers the token's own embedding shrinks to 1 / e of itself.
+    vector(block_ + "layer_output_scale.weight", 1, std::exp(-1.0f / static_cast<float>(preset_.L)), 0.03f);
   }
 
  private:
+  // What a layer's branches add to the stream. All layers together then add about as much as they found, and a small
+  // error in one is not blown up by those that follow, as it is in a trained model neither.
+  float branch_gain() const { return 1.0f / std::sqrt(static_cast<float>(preset_.L)); }
+
   void add_attention(uint32_t layer) {
     const uint64_t hd = preset_.head_dim(layer), d = preset_.d;
     const uint64_t queries = preset_.H * hd, keys = preset_.heads_kv(layer) * hd;
@@ -72,7 +76,7 @@ class TensorList {
       if (preset_.is_sliding(layer) || !preset_.v_from_k) matrix(block_ + "attn_v.weight", {d, keys});
     }
     matrix(block_ + "attn_output.weight", {queries, d});
-    vector(block_ + "post_attention_norm.weight", d, 1.0f);
+    vector(block_ + "post_attention_norm.weight", d, branch_gain());
   }
 
   void add_feed_forward(uint32_t layer) {
@@ -81,7 +85,7 @@ class TensorList {
     matrix(block_ + "ffn_gate.weight", {d, F});
     matrix(block_ + "ffn_up.weight", {d, F});
     matrix(block_ + "ffn_down.weight", {F, d});
-    vector(block_ + "post_ffw_norm.weight", d, 1.0f);
+    vector(block_ + "post_ffw_norm.weight", d, branch_gain());
   }
 
   void add_experts() {
