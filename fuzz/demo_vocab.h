@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "text/vocab.h"
+
+namespace carat::fuzz {
+
+// The vocabulary of the demo model, read once.
+const std::shared_ptr<const text::Vocab>& demo_vocab();
+
+}  // namespace carat::fuzz
