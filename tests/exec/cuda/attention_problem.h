@@ -46,17 +46,27 @@ std::vector<T> to_host(const DeviceArray<T>& array) {
   return values;
 }
 
-// Uniform values of variance scale^2, rounded to fp16.
-inline void fill_random(uint64_t seed, float scale, __half* values, size_t count) {
-  test::Random random(seed);
-  for (size_t i = 0; i < count;) {
-    uint64_t bits = random.bits();
-    for (int k = 0; k < 4 && i < count; ++k, bits >>= 16) {
-      const float uniform = static_cast<float>(bits & 0xffff) / 32768.0f - 1.0f;
-      values[i++] = __float2half(uniform * 1.7320508f * scale);
+// Uniform values of deviation `scale`, rounded to fp16. Drawn from a table, because the conversion is slow on the host.
+class RandomHalves {
+ public:
+  explicit RandomHalves(float scale) : table_(kSteps) {
+    for (uint32_t i = 0; i < kSteps; ++i) {
+      table_[i] = __float2half((static_cast<float>(2 * i + 1) / kSteps - 1.0f) * 1.7320508f * scale);
     }
   }
-}
+
+  void fill(uint64_t seed, __half* values, size_t count) const {
+    test::Random random(seed);
+    for (size_t i = 0; i < count;) {
+      uint64_t bits = random.bits();
+      for (int k = 0; k < 4 && i < count; ++k, bits >>= 16) values[i++] = table_[bits % kSteps];
+    }
+  }
+
+ private:
+  static constexpr uint32_t kSteps = 4096;
+  std::vector<__half> table_;
+};
 
 // A cache whose sequences hold positions [first, end); every other slot is NaN, as uninitialised memory may be.
 struct TestCache {
@@ -82,6 +92,7 @@ struct TestCache {
     nan.x = 0x7e00;
     std::vector<__half> halves(sequences.size() * Hkv * slots * hd, __half(nan));
     values.assign(halves.size(), NAN);
+    const RandomHalves random(1.0f);
     constexpr uint32_t kAtOnce = 256;
     for (size_t head = 0; head < sequences.size() * Hkv; ++head) {
       const Range& range = sequences[head / Hkv];
@@ -89,7 +100,7 @@ struct TestCache {
         const uint32_t first = range.first + static_cast<uint32_t>(part) * kAtOnce;
         for (uint32_t p = first; p < std::min(first + kAtOnce, range.end); ++p) {
           const size_t row = head * slots + p % slots;
-          fill_random(seed + row * 0x9e3779b97f4a7c15u, 1.0f, &halves[row * hd], hd);
+          random.fill(seed + row * 0x9e3779b97f4a7c15u, &halves[row * hd], hd);
           for (size_t i = row * hd; i < (row + 1) * hd; ++i) values[i] = __half2float(halves[i]);
         }
       });

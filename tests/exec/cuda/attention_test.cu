@@ -62,7 +62,7 @@ struct PrefillCase {
   uint64_t seed = 1;
 };
 
-// The largest tile list of the prompts: full tiles, or pieces of random sizes in random order.
+// The tile list of the prompts: full tiles in order, or pieces of random sizes in random order.
 std::vector<Segment> cut(const PrefillCase& c, uint32_t tile_rows) {
   test::Random random(c.seed + 17);
   std::vector<Segment> tiles;
@@ -103,7 +103,7 @@ PrefillRun run_prefill(const PrefillCase& c, const TestCache& cache) {
   for (const Prompt& prompt : c.prompts) rows += prompt.count;
   PrefillRun run;
   run.q.resize(size_t{rows} * c.shape.H * c.shape.hd);
-  fill_random(c.seed + 5, query_scale(c.shape.hd) * c.scale, run.q.data(), run.q.size());
+  RandomHalves(query_scale(c.shape.hd) * c.scale).fill(c.seed + 5, run.q.data(), run.q.size());
   const DeviceArray<__half> q = to_device(run.q);
   const DeviceArray<Segment> tiles = to_device(cut(c, attention_tile_rows(c.shape, c.shared_memory)));
   const DeviceArray<__nv_bfloat16> out(run.q.size(), "test output");
@@ -150,13 +150,13 @@ void expect_close(const PrefillCase& c, const TestCache& cache, const PrefillRun
   }
   on_all_cores(samples.size(),
                [&](size_t i) { samples[i].reference = reference_attention(c.shape, cache, samples[i].query); });
-  // The output's bf16 rounding is at most 2^-8 of an element and about 1.65e-3 of the norm. Before it, probabilities
-  // rounded to fp16 err by at most 2^-11 each, at random.
+  // The bf16 rounding of the output is at most 2^-8 of an element and 1.65e-3 of the norm, give or take a fifth where
+  // few elements are compared. Before it, probabilities rounded to fp16 err by at most 2^-11 each, at random.
   Distance distance(1.0 / 256, 2e-3);
   for (const Sample& sample : samples) {
     distance.add(sample.reference, [&](size_t i) { return double{__bfloat162float(run.out[sample.offset + i])}; });
   }
-  EXPECT_LT(distance.norm(), 2e-3);
+  EXPECT_LT(distance.norm(), 2.5e-3);
   EXPECT_LT(distance.worst(), 1.0);
 }
 
@@ -277,7 +277,7 @@ DecodeRun run_decode(const DecodeCase& c, const TestCache& cache, int repeats = 
   const auto rows = static_cast<uint32_t>(c.positions.size());
   DecodeRun run;
   run.q.resize(size_t{rows} * c.shape.H * c.shape.hd);
-  fill_random(c.seed + 5, query_scale(c.shape.hd) * c.scale, run.q.data(), run.q.size());
+  RandomHalves(query_scale(c.shape.hd) * c.scale).fill(c.seed + 5, run.q.data(), run.q.size());
   const DeviceArray<__half> q = to_device(run.q);
   const DeviceArray<uint32_t> positions = to_device(c.positions), sequences = to_device(c.sequences);
   const DeviceArray<uint32_t> counters = to_device(std::vector<uint32_t>(rows * c.shape.Hkv, 0));
