@@ -35,8 +35,8 @@ struct Setup {
   }
 };
 
-void multiply(benchmark::State& state, const KernelTable& kernels, quant::Format format, bool int16, uint64_t weight_bytes,
-              uint32_t rows) {
+void multiply(benchmark::State& state, const KernelTable& kernels, quant::Format format, bool int16,
+              uint64_t weight_bytes, uint32_t rows) {
   const Setup setup(format, weight_bytes, rows);
   const WeightMatrix weights(kernels, setup.matrix, int16);
   ActivationBuffer activations(kernels, rows, kCols, int16);
@@ -63,9 +63,14 @@ void attend(benchmark::State& state, const KernelTable& kernels, uint32_t querie
   const std::vector<uint32_t> positions(queries, kKeys - 1);
   std::vector<float> peaks(queries), totals(queries), outputs(size_t{queries} * hd);
   std::vector<float> scratch(size_t{kKeyBlock} * hd + kQueryTile * kKeyBlock);
-  const AttentionSpan span = {pointers.data(), positions.data(), queries,        hd,   kKeys, cache.data(),
-                              cache.data(),    true,             kKeys,          0,    kKeys, peaks.data(),
-                              totals.data(),   outputs.data(),   scratch.data()};
+  const AttentionSpan span = {pointers.data(), positions.data(),
+                              queries,         hd,
+                              kKeys,           cache.data(),
+                              cache.data(),    true,
+                              kKeys,           0,
+                              kKeys,           peaks.data(),
+                              totals.data(),   outputs.data(),
+                              scratch.data()};
   for (auto _ : state) {
     kernels.attend(span);
     benchmark::DoNotOptimize(outputs.data());
@@ -89,8 +94,8 @@ const bool kRegistered = [] {
       }
     }
     for (const uint32_t queries : {1u, 8u, 32u}) {
-      benchmark::RegisterBenchmark(fmt::format("attend/{}/queries:{}", kernels->name, queries).c_str(), attend, *kernels,
-                                   queries, 256u);
+      benchmark::RegisterBenchmark(fmt::format("attend/{}/queries:{}", kernels->name, queries).c_str(), attend,
+                                   *kernels, queries, 256u);
     }
   }
   return true;

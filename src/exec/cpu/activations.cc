@@ -17,23 +17,25 @@ RowTiles::Tile RowTiles::tile(uint32_t index) const {
   }
 }
 
-ActivationBuffer::ActivationBuffer(const KernelTable& kernels, uint32_t max_rows, uint32_t max_cols, bool int16)
-    : kernels_(&kernels), max_rows_(max_rows), max_cols_(max_cols) {
-  const size_t values = size_t{max_rows} * max_cols;
-  high_ = AlignedBuffer<int8_t>(values);
-  if (int16) low_ = AlignedBuffer<int8_t>(values);
-  scales_ = AlignedBuffer<float>(values / 32);
-  offsets32_ = AlignedBuffer<int32_t>(values / 32);
-  offsets16_ = AlignedBuffer<int32_t>(values / 16);
-  sums32_ = AlignedBuffer<float>(values / 32);
-  sums16_ = AlignedBuffer<float>(values / 16);
-  view_.quantised = {high_.data(),      low_.data(),    scales_.data(), offsets32_.data(),
-                     offsets16_.data(), sums32_.data(), sums16_.data()};
-}
+ActivationBuffer::ActivationBuffer(const KernelTable& kernels, uint32_t max_rows, uint32_t max_cols)
+    : kernels_(&kernels),
+      max_rows_(max_rows),
+      max_cols_(max_cols),
+      high_(size_t{max_rows} * max_cols),
+      low_(size_t{max_rows} * max_cols),
+      scales_(size_t{max_rows} * max_cols / 32),
+      offsets32_(size_t{max_rows} * max_cols / 32),
+      offsets16_(size_t{max_rows} * max_cols / 16),
+      sums32_(size_t{max_rows} * max_cols / 32),
+      sums16_(size_t{max_rows} * max_cols / 16) {}
 
-void ActivationBuffer::set_source(const float* values, size_t stride, uint32_t rows, uint32_t cols,
+void ActivationBuffer::set_source(const float* values, size_t stride, uint32_t rows, uint32_t cols, bool int16,
                                   const uint32_t* index) {
   CARAT_CHECK(rows <= max_rows_ && cols <= max_cols_);
+  view_.quantised = {high_.data(),      int16 ? low_.data() : nullptr,
+                     scales_.data(),    offsets32_.data(),
+                     offsets16_.data(), sums32_.data(),
+                     sums16_.data()};
   view_.values = values;
   view_.stride = stride;
   view_.index = index;
@@ -41,23 +43,35 @@ void ActivationBuffer::set_source(const float* values, size_t stride, uint32_t r
   view_.cols = cols;
 }
 
+Activations ActivationBuffer::slice(uint32_t first, uint32_t rows) const {
+  CARAT_CHECK(first + rows <= view_.rows);
+  const size_t values = size_t{first} * view_.cols;
+  Activations part = view_;
+  part.quantised.high += values;
+  if (part.quantised.low != nullptr) part.quantised.low += values;
+  part.quantised.scales += values / 32;
+  part.quantised.offsets32 += values / 32;
+  part.quantised.offsets16 += values / 16;
+  part.quantised.sums32 += values / 32;
+  part.quantised.sums16 += values / 16;
+  if (part.index != nullptr) {
+    part.index += first;
+  } else {
+    part.values += first * part.stride;
+  }
+  part.rows = rows;
+  return part;
+}
+
 void ActivationBuffer::quantise(RowTiles::Tile tile) {
-  const float* rows[16];
-  CARAT_CHECK(tile.width <= std::size(rows));
+  constexpr uint32_t kMostRows = 16;
+  CARAT_CHECK(tile.width <= kMostRows);
+  const float* rows[kMostRows];
   for (uint32_t r = 0; r < tile.width; ++r) {
     const uint32_t row = tile.first + r;
     rows[r] = view_.values + size_t{view_.index != nullptr ? view_.index[row] : row} * view_.stride;
   }
-  const size_t values = size_t{tile.first} * view_.cols;
-  const QuantisedRows& all = view_.quantised;
-  const QuantisedRows part = {all.high + values,
-                              all.low == nullptr ? nullptr : all.low + values,
-                              all.scales + values / 32,
-                              all.offsets32 + values / 32,
-                              all.offsets16 + values / 16,
-                              all.sums32 + values / 32,
-                              all.sums16 + values / 16};
-  kernels_->quantise_tile(rows, tile.width, view_.cols, part);
+  kernels_->quantise_tile(rows, tile.width, view_.cols, slice(tile.first, tile.width).quantised);
 }
 
 }  // namespace carat::exec::cpu

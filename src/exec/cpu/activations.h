@@ -26,16 +26,18 @@ struct RowTiles {
 // Several threads may quantise different tiles at once.
 class ActivationBuffer {
  public:
-  ActivationBuffer(const KernelTable& kernels, uint32_t max_rows, uint32_t max_cols, bool int16);
+  ActivationBuffer(const KernelTable& kernels, uint32_t max_rows, uint32_t max_cols);
 
   // Names the next inputs: `rows` rows of `cols` fp32 values, `stride` apart. Row r is row index[r] of `values` when an
   // index is given; it must stay alive as long as view() is used.
-  void set_source(const float* values, size_t stride, uint32_t rows, uint32_t cols, const uint32_t* index = nullptr);
+  void set_source(const float* values, size_t stride, uint32_t rows, uint32_t cols, bool int16,
+                  const uint32_t* index = nullptr);
   RowTiles tiles() const { return {view_.rows, kernels_->tile_rows}; }
   // Quantises one tile of the source. cols must be a multiple of 32.
   void quantise(RowTiles::Tile tile);
   const Activations& view() const { return view_; }
-  bool int16() const { return view_.quantised.low != nullptr; }
+  // Rows [first, first + rows) alone; they must have been quantised in tiles of their own.
+  Activations slice(uint32_t first, uint32_t rows) const;
 
  private:
   const KernelTable* kernels_;

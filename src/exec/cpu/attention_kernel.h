@@ -3,9 +3,9 @@
 // Attention of a few queries that share a key/value head over a span of its cache, with the running-maximum softmax.
 //
 // Keys and values are taken kKeyBlock at a time, converted to fp32 once and used by all queries. Blocks begin at
-// multiples of kKeyBlock and a block none of whose keys a query sees leaves that query untouched, so its result does not
-// depend on the other queries. Scores: lanes along hd, added in a fixed tree. Outputs: one chain over the keys in order.
-// Included after vector_math.h.
+// multiples of kKeyBlock and a block none of whose keys a query sees leaves that query untouched, so its result does
+// not depend on the other queries. Scores: lanes along hd, added in a fixed tree. Outputs: one chain over the keys in
+// order. Included after vector_math.h.
 
 #include "exec/cpu/vector_math.h"
 

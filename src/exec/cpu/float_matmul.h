@@ -63,7 +63,8 @@ inline void dot_rows(const uint8_t* const weights[kDotRows], const float* const 
 }
 
 template <typename Weights, int kRows>
-inline void float_row_tile(const WeightTile& weights, const Activations& a, uint32_t row, float* out, size_t out_stride) {
+inline void float_row_tile(const WeightTile& weights, const Activations& a, uint32_t row, float* out,
+                           size_t out_stride) {
   const float* rows[kRows];
   for (int r = 0; r < kRows; ++r) rows[r] = activation_row(a, row + static_cast<uint32_t>(r));
   for (uint32_t first = 0; first < kLanes; first += kDotRows) {

@@ -44,8 +44,8 @@ const KernelTable& choose_kernels(const KernelChoices& choices) {
   if (found != usable.end()) return **found;
   std::string names;
   for (const KernelTable* table : usable) names += fmt::format("{}{}", names.empty() ? "" : ", ", table->name);
-  fail(ErrorCode::kUnsupported, "--kernels dot={}: this machine lacks the instructions it needs; usable here: {}", *wanted,
-       names);
+  fail(ErrorCode::kUnsupported, "--kernels dot={}: this machine lacks the instructions it needs; usable here: {}",
+       *wanted, names);
 }
 
 }  // namespace carat::exec::cpu

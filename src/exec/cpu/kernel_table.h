@@ -20,19 +20,19 @@ inline constexpr uint32_t kBlock = 32;  // activations share one scale per block
 // loop reads one stream: every array below has its rows innermost within a tile, and a tile that begins at row r begins
 // at r * (entries of one row).
 struct QuantisedRows {
-  int8_t* high;       // [cols / 4][width][4]
-  int8_t* low;        // the same; nullptr in int8 mode
-  float* scales;      // [cols / 32][width]
-  int32_t* offsets32; // [cols / 32][width]: -128 * sum of q over the block, what unsigned weights add too much
-  int32_t* offsets16; // [cols / 16][width]: the same over each half block
-  float* sums32;      // [cols / 32][width]: scale * sum of q, for formats with a minimum
-  float* sums16;      // [cols / 16][width]
+  int8_t* high;        // [cols / 4][width][4]
+  int8_t* low;         // the same; nullptr in int8 mode
+  float* scales;       // [cols / 32][width]
+  int32_t* offsets32;  // [cols / 32][width]: -128 * sum of q over the block, what unsigned weights add too much
+  int32_t* offsets16;  // [cols / 16][width]: the same over each half block
+  float* sums32;       // [cols / 32][width]: scale * sum of q, for formats with a minimum
+  float* sums16;       // [cols / 16][width]
 };
 
 // What a matrix is multiplied with. Integer kernels read `quantised`, those of float weights `values`.
 struct Activations {
   QuantisedRows quantised;
-  const float* values;    // [*, stride]; row r of the product is row index[r] of it (row r when index is null)
+  const float* values;  // [*, stride]; row r of the product is row index[r] of it (row r when index is null)
   size_t stride;
   const uint32_t* index;
   uint32_t rows;
@@ -65,12 +65,12 @@ struct AttentionSpan {
   const void* values;
   bool halves;
   uint32_t slots;
-  uint32_t begin;               // key positions [begin, end)
+  uint32_t begin;  // key positions [begin, end)
   uint32_t end;
-  float* peaks;                 // [count] out: largest score, -infinity when no key is visible
-  float* totals;                // [count] out: sum of exp(score - peak)
-  float* outputs;               // [count, hd] out: sum of exp(score - peak) * value
-  float* scratch;               // kKeyBlock * hd + kQueryTile * kKeyBlock floats
+  float* peaks;    // [count] out: largest score, -infinity when no key is visible
+  float* totals;   // [count] out: sum of exp(score - peak)
+  float* outputs;  // [count, hd] out: sum of exp(score - peak) * value
+  float* scratch;  // kKeyBlock * hd + kQueryTile * kKeyBlock floats
 };
 
 inline constexpr uint32_t kQueryTile = 32;
@@ -80,8 +80,8 @@ inline constexpr uint32_t kKeyBlock = 32;
 
 struct KernelTable {
   const char* name;
-  uint32_t lanes;       // weight rows of a tile
-  uint32_t tile_rows;   // activation rows of a full tile
+  uint32_t lanes;      // weight rows of a tile
+  uint32_t tile_rows;  // activation rows of a full tile
 
   size_t (*matmul_scratch)(uint32_t max_rows);
   MatmulTile (*find_matmul)(quant::Format format, bool int16);  // int16: see QuantisedRows; nullptr: no kernel

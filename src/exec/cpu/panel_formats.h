@@ -29,18 +29,21 @@ struct PanelBlock {
   void bias(int sub, Floats v) const { store(biases + sub * kLanes, v); }
 };
 
-inline Ints repeat_byte(int byte) { return broadcast_int(static_cast<int32_t>(0x01010101u * static_cast<uint32_t>(byte))); }
+inline Ints repeat_byte(int byte) {
+  return broadcast_int(static_cast<int32_t>(0x01010101u * static_cast<uint32_t>(byte)));
+}
 inline Ints low_nibbles(Ints v) { return bit_and(v, repeat_byte(15)); }
 inline Ints high_nibbles(Ints v) { return bit_and(shift_right<4>(v), repeat_byte(15)); }
 inline Floats high_halves(Ints v) { return low_halves(shift_right<16>(v)); }
-inline Floats negate(Floats v) { return as_floats(bit_xor(as_ints(v), broadcast_int(static_cast<int32_t>(0x80000000u)))); }
+inline Floats negate(Floats v) {
+  return as_floats(bit_xor(as_ints(v), broadcast_int(static_cast<int32_t>(0x80000000u))));
+}
 
 // Calls body.template operator()<0>() ... <kCount - 1>(): shift distances must be constants.
 template <int kCount, typename Body>
 inline void unrolled(Body&& body) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (body.template operator()<kIndex>(), ...);
-  }(std::make_integer_sequence<int, kCount>());
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) { (body.template operator()<kIndex>(), ...); }
+  (std::make_integer_sequence<int, kCount>());
 }
 
 // --- 32 elements, one scale -----------------------------------------------------------------------------------------
@@ -199,7 +202,8 @@ inline void decode_scales_and_mins(const uint8_t* block, size_t row_bytes, const
   const Floats d = low_halves(d_and_dmin);
   const Floats negative_dmin = negate(high_halves(d_and_dmin));
   const uint8_t* packed = block + offsetof(quant::BlockQ4_K, scales);
-  const Ints first = gather(packed, row_bytes), second = gather(packed + 4, row_bytes), third = gather(packed + 8, row_bytes);
+  const Ints first = gather(packed, row_bytes), second = gather(packed + 4, row_bytes),
+             third = gather(packed + 8, row_bytes);
   const Ints six = broadcast_int(63), four = broadcast_int(15), two = broadcast_int(0x30);
   unrolled<4>([&]<int kByte>() {
     const Ints scale = bit_and(shift_right<8 * kByte>(first), six);
@@ -207,7 +211,8 @@ inline void decode_scales_and_mins(const uint8_t* block, size_t row_bytes, const
     out.scale(kByte, multiply(d, to_floats(scale)));
     out.bias(kByte, multiply(negative_dmin, to_floats(minimum)));
     // Sub-blocks 4 to 7: four bits in the third word, the two above them on top of the first four sub-blocks' bytes.
-    const Ints late_scale = bit_or(bit_and(shift_right<8 * kByte>(third), four), bit_and(shift_right<8 * kByte + 2>(first), two));
+    const Ints late_scale =
+        bit_or(bit_and(shift_right<8 * kByte>(third), four), bit_and(shift_right<8 * kByte + 2>(first), two));
     const Ints late_minimum =
         bit_or(bit_and(shift_right<8 * kByte + 4>(third), four), bit_and(shift_right<8 * kByte + 2>(second), two));
     out.scale(4 + kByte, multiply(d, to_floats(late_scale)));

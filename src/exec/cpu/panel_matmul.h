@@ -21,8 +21,8 @@ namespace {
 constexpr uint32_t kPanelCols = 1024;
 
 struct Panel {
-  uint8_t* bytes;   // [kPanelCols / 4][kLanes][4]
-  float* scales;    // [kPanelCols / kSub][kLanes]
+  uint8_t* bytes;  // [kPanelCols / 4][kLanes][4]
+  float* scales;   // [kPanelCols / kSub][kLanes]
   float* biases;
   float* partials;  // [rows][kLanes]: sums over the columns before this panel
 
@@ -154,7 +154,8 @@ inline void multiply_row_tile(const Panel& panel, const PanelColumns& columns, c
 }
 
 // `ahead` runs through the weights of the next tile as this one is decoded. With one activation row the kernel is as
-// fast as memory only when the loads never wait, and the rows of a tile are too short for the hardware to see it coming.
+// fast as memory only when the loads never wait, and the rows of a tile are too short for the hardware to see it
+// coming.
 template <typename Format>
 inline void decode_panel(const uint8_t* blocks, size_t row_bytes, uint32_t cols, const uint8_t* ahead,
                          const Panel& panel) {

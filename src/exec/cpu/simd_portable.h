@@ -12,9 +12,9 @@ namespace {
 typedef int32_t Ints __attribute__((vector_size(16)));
 typedef uint32_t Words __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
-constexpr int kLanes = 4;       // weight rows side by side
-constexpr int kTileRows = 4;    // activation rows of a tile
-constexpr int kScoreRows = 2;   // queries whose scores are computed together
+constexpr int kLanes = 4;      // weight rows side by side
+constexpr int kTileRows = 4;   // activation rows of a tile
+constexpr int kScoreRows = 2;  // queries whose scores are computed together
 // Weights that use all 8 bits are stored as signed bytes here (dot_wide), as unsigned ones with 128 added elsewhere.
 constexpr bool kWideIsUnsigned = false;
 
