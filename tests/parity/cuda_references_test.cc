@@ -1,0 +1,108 @@
+// The CUDA executor against logits that an independent fp32 implementation computed for the demo models: at least as close
+// as llama.cpp's CPU backend is on the same prompts and files, in prompt chunks and token by token.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cuda/cuda_executor.h"
+#include "gguf/reader.h"
+#include "model/model.h"
+#include "support/demo_models.h"
+#include "support/reference_figures.h"
+
+namespace carat::exec {
+namespace {
+
+struct Limits {
+  const char* file;
+  double top1, divergence;  // llama.cpp (node-llama-cpp 3.22.1, CPU) over the prompts under 800 tokens
+};
+
+class CudaReferences : public testing::TestWithParam<Limits> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
+    const auto path = test::find_demo_model(GetParam().file);
+    if (!path) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
+    model_ = model::Model::load(gguf::ModelFile::open(*path));
+    references_ = test::load_references(GetParam().file);
+  }
+
+  test::ReferenceFigures measure(uint32_t chunk, size_t shortest, size_t longest, const std::string& kernels = "") const {
+    ExecutorOptions options;
+    options.context = 4096;
+    options.chunk = 256;
+    options.outputs = 256;
+    options.kernels = KernelChoices::parse(kernels);
+    const auto executor = make_cuda_executor(model_, options);
+    return test::measure_references(*executor, references_, chunk, shortest, longest,
+                                    std::string(GetParam().file) + " cuda chunk " + std::to_string(chunk) + " " + kernels);
+  }
+
+  void expect_close(const test::ReferenceFigures& figures) const {
+    EXPECT_GE(figures.agreement(), GetParam().top1);
+    EXPECT_LE(figures.mean_divergence(), GetParam().divergence);
+  }
+
+  std::shared_ptr<const model::Model> model_;
+  std::vector<test::Reference> references_;
+};
+
+TEST_P(CudaReferences, PromptChunks) { expect_close(measure(256, 0, 800)); }
+TEST_P(CudaReferences, PromptChunksWithUnpackedWeights) { expect_close(measure(256, 0, 800, "gemm.weights=unpacked")); }
+TEST_P(CudaReferences, TokenByToken) { expect_close(measure(1, 0, 800)); }
+TEST_P(CudaReferences, FewTokensAtATime) { expect_close(measure(7, 0, 300)); }
+TEST_P(CudaReferences, LongPrompts) { expect_close(measure(256, 800, 4096)); }
+
+TEST_P(CudaReferences, GreedyTextsAreTheSame) {
+  ExecutorOptions options;
+  options.context = 4096;
+  options.chunk = 512;
+  const auto executor = make_cuda_executor(model_, options);
+  size_t compared = 0, wrong = 0;
+  for (const test::Reference& reference : references_) {
+    executor->truncate(0, 0);
+    std::vector<Row> rows;
+    for (size_t at = 0; at < reference.tokens.size(); at += rows.size()) {
+      rows.clear();
+      for (size_t i = at; i < reference.tokens.size() && rows.size() < 512; ++i) {
+        rows.push_back({reference.tokens[i], static_cast<uint32_t>(i), 0, i + 1 == reference.tokens.size()});
+      }
+      executor->forward(rows);
+    }
+    for (size_t t = 0; t < reference.greedy.size(); ++t) {
+      std::vector<Candidate> best;
+      executor->best(0, 1, best);
+      if (best.at(0).token != reference.greedy[t]) {
+        if (reference.gaps[t] < 0.05f) break;  // a near tie; what follows is another text
+        ++wrong;
+        break;
+      }
+      ++compared;
+      const auto position = static_cast<uint32_t>(reference.tokens.size() + t);
+      executor->forward(std::vector<Row>{{reference.greedy[t], position, 0, true}});
+    }
+  }
+  std::printf("%s: %zu greedy tokens the same, %zu prompts diverged without a near tie\n", GetParam().file, compared, wrong);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(compared, 500u);
+}
+
+std::string file_name(const testing::TestParamInfo<Limits>& parameter) {
+  std::string name = parameter.param.file;
+  name.resize(name.find('.'));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(DemoModels, CudaReferences,
+                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.974, 1.0e-4},
+                                         Limits{"demo-e-q4_0.gguf", 0.982, 1.4e-4},
+                                         Limits{"demo-moe-q8_0.gguf", 0.979, 2.4e-3}),
+                         file_name);
+
+}  // namespace
+}  // namespace carat::exec
