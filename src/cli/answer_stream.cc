@@ -19,9 +19,7 @@ void AnswerStream::emit_thought(std::string_view text) {
     in_channel_name_ = false;
     text.remove_prefix(newline + 1);
   }
-  if (text.empty()) return;
-  thought_anything_ = true;
-  thought_(text);
+  if (!text.empty()) thought_(text);
 }
 
 void AnswerStream::emit(std::string_view text) {

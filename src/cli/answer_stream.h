@@ -25,7 +25,6 @@ class AnswerStream {
 
   const std::string& answer() const { return answer_text_; }
   bool in_thought() const { return in_thought_; }
-  bool thought_anything() const { return thought_anything_; }
 
  private:
   void emit(std::string_view text);
@@ -38,7 +37,6 @@ class AnswerStream {
   std::optional<text::TokenId> close_;
   bool in_thought_ = false;
   bool in_channel_name_ = false;  // the word "thought" and a newline stand between the opening token and the text
-  bool thought_anything_ = false;
   std::string answer_text_;
 };
 

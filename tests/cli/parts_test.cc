@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "cli/answer_stream.h"
@@ -146,7 +147,6 @@ TEST_F(AnswerStreamTest, AnEmptyThoughtIsNothing) {
   feed(stream, "<|channel>thought\n<channel|>Yes.");
   EXPECT_EQ(thought, "");
   EXPECT_EQ(said, "Yes.");
-  EXPECT_FALSE(stream.thought_anything());
 }
 
 TEST_F(AnswerStreamTest, KnowsThatItEndedInsideAThought) {
