@@ -80,10 +80,12 @@ std::vector<BenchCase> make_cases(const BenchFlags& flags) {
   return cases;
 }
 
-// "gemma4 NAME Q8_0": the type that most bytes of the file have.
+// "gemma4 NAME Q8_0": the type that most bytes of the layers have; files often keep the large tables in another.
 std::string model_type(const model::Model& model) {
   std::map<uint32_t, uint64_t> bytes;
-  for (const gguf::TensorView& tensor : model.file().tensors()) bytes[tensor.info.type] += tensor.info.bytes;
+  for (const gguf::TensorView& tensor : model.file().tensors()) {
+    if (tensor.info.name.starts_with("blk.")) bytes[tensor.info.type] += tensor.info.bytes;
+  }
   const auto most = std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; });
   const quant::FormatInfo* format = most == bytes.end() ? nullptr : quant::find_format(most->first);
   const std::string_view name = model.config().name.empty() ? "unnamed" : std::string_view(model.config().name);
