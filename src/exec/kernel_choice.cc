@@ -104,6 +104,18 @@ constexpr std::array kRegistry = {
                  .needs = "",
                  .exactness = "none",
                  .summary = "kernels start one after the other"},
+    KernelOption{.executor = "cuda",
+                 .slot = "attention",
+                 .name = "large",
+                 .needs = "more than 99 KB of shared memory in a block",
+                 .exactness = "scores and sums in fp32, probabilities rounded to fp16",
+                 .summary = "prompt attention in the largest tiles the head size has"},
+    KernelOption{.executor = "cuda",
+                 .slot = "attention",
+                 .name = "small",
+                 .needs = "",
+                 .exactness = "as large; keys are summed in another order",
+                 .summary = "prompt attention in tiles that fit every card"},
 };
 
 // "arithmetic=double, ..." for messages: all options, or those of one slot. Executors may share a slot and a name.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "exec/cuda/kernels/matvec.h"
-
 namespace carat::cuda {
 
 namespace {
@@ -11,7 +9,7 @@ namespace {
 QuantisedRows take_quantised(Carver& carver, uint64_t rows, uint32_t cols) {
   const uint64_t steps = steps_of(cols);
   QuantisedRows taken{};
-  taken.words = carver.take<uint32_t>(rows * steps * 64);
+  taken.words = carver.take<uint32_t>(rows * steps * kStepWords);
   taken.meta = carver.take<BlockMeta>(rows * steps * kStepBlocks);
   taken.values = carver.take<float>(rows * steps * kStep);
   return taken;
@@ -85,10 +83,9 @@ void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uin
 }
 
 void NarrowBuffers::carve(Carver& carver, const Widths& w) {
-  static_assert(DecodeControl::kRows == kMatvecRows);
-  constexpr uint64_t n = kMatvecRows;
+  constexpr uint64_t n = DecodeControl::kRows;
   control = carver.take<DecodeControl>(1);
-  rows.carve(carver, w, kMatvecRows);
+  rows.carve(carver, w, DecodeControl::kRows);
   rows.tokens = control == nullptr ? nullptr : control->tokens;
   rows.positions = control == nullptr ? nullptr : control->positions;
   rows.sequences = control == nullptr ? nullptr : control->sequences;

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstddef>
 #include <cstdint>
 
+#include "exec/cuda/device/element.h"
 #include "exec/cuda/kernels/activation.h"
-#include "exec/cuda/kernels/attention.h"
+#include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/select.h"
 #include "model/config.h"
 
@@ -21,7 +19,7 @@ class Carver {
   template <typename T>
   T* take(uint64_t count) {
     T* at = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    used_ += (count * sizeof(T) + 255) / 256 * 256;
+    used_ += (count * kElementBytes<T> + 255) / 256 * 256;
     return at;
   }
   uint64_t used() const { return used_; }

@@ -12,6 +12,10 @@ namespace carat::cuda {
 
 namespace {
 
+// The plan is made without CUDA's headers and kernel launches.
+static_assert(kElementBytes<__half> == sizeof(__half) && kElementBytes<__nv_bfloat16> == sizeof(__nv_bfloat16) &&
+              kElementBytes<float2> == sizeof(float2) && DecodeControl::kRows == kMatvecRows);
+
 // Norms bound the values that go into fp16; refuse weights for which that bound is not safe.
 void check_half_range(const model::Model& model) {
   constexpr float kLargestHalf = 65504.0f;

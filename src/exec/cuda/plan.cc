@@ -1,18 +1,34 @@
 #include "exec/cuda/plan.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "base/error.h"
 #include "exec/cuda/buffers.h"
-#include "exec/cuda/kernels/attention.h"
-#include "exec/cuda/kernels/matvec.h"
+#include "exec/cuda/kernels/attention_shape.h"
 
 namespace carat::cuda {
 
 namespace {
 
 constexpr uint64_t kWorkspace = uint64_t{64} << 20;
+constexpr uint64_t kSmallestReserve = uint64_t{256} << 20;
+constexpr uint32_t kOldestCapability = 80;
+constexpr uint32_t kOverlapCapability = 90;
+constexpr uint32_t kContextUnit = 64;
+// Matrix products of this many rows run at full speed; more rows only cost memory.
+constexpr uint32_t kRoomyChunk = 4096;
 
 uint32_t round_up(uint32_t value, uint32_t unit) { return (value + unit - 1) / unit * unit; }
+
+std::string capability_text(uint32_t capability) { return fmt::format("{}.{}", capability / 10, capability % 10); }
+
+AttentionShape shape_of(const model::Config& config, const model::Layer& layer) {
+  return {layer.H, layer.Hkv, layer.hd, layer.sliding ? config.W : 0};
+}
 
 std::vector<KvGroupPlan> kv_groups(const model::Config& config, uint32_t context, uint32_t chunk, uint32_t sequences) {
   std::vector<KvGroupPlan> groups;
@@ -30,6 +46,7 @@ std::vector<KvGroupPlan> kv_groups(const model::Config& config, uint32_t context
   return groups;
 }
 
+// Elements of the matrices that are unpacked for one product.
 uint64_t largest_group_elements(const model::Model& model) {
   uint64_t largest = 0;
   for (const model::LayerWeights& layer : model.weights().layers) {
@@ -42,6 +59,7 @@ uint64_t largest_group_elements(const model::Model& model) {
   return std::max(largest, model.weights().per_layer_model_proj.rows * model.weights().per_layer_model_proj.cols);
 }
 
+// Fills in every size that follows from context, chunk and placement.
 void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   const model::Config& config = model.config();
   plan.kv = kv_groups(config, plan.context, plan.chunk, plan.sequences);
@@ -56,26 +74,145 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   OutputBuffers outputs;
   outputs.carve(carver, widths, plan.outputs, attention_partial_elements(config, plan, gpu.sm_count),
                 attention_counters(config, plan));
-  plan.scratch_bytes = carver.used();
-  // Without resident copies each matrix product first unpacks its weights into this.
-  if (!plan.placement.resident_bf16) plan.scratch_bytes += largest_group_elements(model) * 2;
+  plan.unpack_bytes = plan.placement.resident_bf16 ? 0 : largest_group_elements(model) * 2;
+  plan.scratch_bytes = carver.used() + plan.unpack_bytes;
   plan.workspace_bytes = kWorkspace;
-  plan.total_bytes = plan.weights.packed + plan.weights.vectors + plan.kv_bytes + plan.scratch_bytes + plan.workspace_bytes +
-                     plan.reserve_bytes;
-  if (plan.placement.resident_bf16) plan.total_bytes += plan.weights.bf16;
-  if (plan.placement.ple_on_device) plan.total_bytes += plan.weights.ple_table;
+  plan.total_bytes =
+      plan.weights_on_device() + plan.kv_bytes + plan.scratch_bytes + plan.workspace_bytes + plan.reserve_bytes;
   plan.fits = plan.total_bytes <= plan.free_bytes;
 }
 
-uint32_t largest_context(Plan plan, const model::Model& model, const GpuFacts& gpu) {
-  uint32_t low = 0, high = model.config().context_length / 64 + 1;  // in units of 64: low fits, high does not
+// One way to lay things out.
+struct Layout {
+  bool bf16, table;
+  uint32_t chunk;  // at most
+};
+constexpr Layout kLayouts[] = {{true, true, kRoomyChunk}, {true, true, 2048}, {true, true, 512},
+                               {false, true, 2048},       {false, true, 512}, {false, false, 2048},
+                               {false, false, 512},       {false, false, 128}};
+
+// Lays the plan out for `context`: the first layout that fits, otherwise the last that is allowed. Returns which.
+size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const PlanRequest& request,
+               uint32_t context) {
+  const auto wish = request.kernels.find("gemm.weights");
+  plan.context = context;
+  size_t tried = 0;
+  for (size_t i = 0; i < std::size(kLayouts); ++i) {
+    const Layout& layout = kLayouts[i];
+    if (wish && (*wish == "resident") != layout.bf16) continue;
+    tried = i;
+    plan.placement = {.first_layer = 0, .resident_bf16 = layout.bf16, .ple_on_device = layout.table};
+    plan.chunk = request.chunk != 0 ? request.chunk : std::min(layout.chunk, round_up(context, kContextUnit));
+    plan.chunk = std::max(plan.chunk, request.sequences);  // a step of all sequences is one pass
+    add_up(plan, model, gpu);
+    if (plan.fits) break;
+  }
+  return tried;
+}
+
+// The largest context for which fits(context) is true; memory never shrinks as the context grows.
+template <typename Fits>
+uint32_t largest_fitting(const model::Config& config, Fits fits) {
+  uint32_t low = 0, high = config.context_length / kContextUnit + 1;  // in units: low fits, high does not
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
-    plan.context = middle * 64;
-    add_up(plan, model, gpu);
-    (plan.fits ? low : high) = middle;
+    (fits(middle * kContextUnit) ? low : high) = middle;
   }
-  return low * 64;
+  return low * kContextUnit;
+}
+
+std::string explain_chunk(const Plan& plan, const PlanRequest& request, size_t layout) {
+  if (request.chunk != 0) return plan.chunk == request.chunk ? "asked for (-ub)" : "one row for each sequence";
+  if (plan.chunk == request.sequences) return "one row for each sequence";
+  if (plan.chunk == round_up(plan.context, kContextUnit)) return "the whole context in one pass";
+  if (plan.chunk == kRoomyChunk) return "matrix products of this many rows run at full speed";
+  return fmt::format("{} beside the rest", layout + 1 == std::size(kLayouts) && !plan.fits
+                                               ? "the smallest, and still too much"
+                                               : "larger ones do not fit");
+}
+
+std::string explain_table(const Plan& plan) {
+  if (plan.weights.ple_table == 0) return "";
+  return plan.placement.ple_on_device ? "on the GPU: it fits"
+                                      : "in page-locked host memory: no room on the GPU, so the GPU gathers its rows "
+                                        "over the bus";
+}
+
+class Decisions {
+ public:
+  Decisions(Plan& plan, const GpuFacts& gpu, const PlanRequest& request) : plan_(plan), gpu_(gpu), request_(request) {}
+
+  void decide_weights() {
+    const bool resident = plan_.placement.resident_bf16;
+    add("gemm.weights", resident ? "resident" : "unpacked",
+        resident ? "a bf16 copy of the weights fits"
+                 : "no room for a bf16 copy of the weights: each product unpacks its own first");
+  }
+
+  void decide_decode() {
+    plan_.use_matvec = wish("decode") != "gemm";
+    add("decode", plan_.use_matvec ? "matvec" : "gemm", "reads each quantised weight once and nothing else");
+    plan_.use_graphs = wish("launch") != "single";
+    add("launch", plan_.use_graphs ? "graph" : "single", "one launch for a whole step");
+  }
+
+  void decide_overlap() {
+    const bool able = gpu_.capability >= kOverlapCapability;
+    if (wish("overlap") == "on" && !able) {
+      fail(ErrorCode::kBadArgument, "--kernels overlap=on needs compute capability {} and {} has {}",
+           capability_text(kOverlapCapability), gpu_.name, capability_text(gpu_.capability));
+    }
+    plan_.overlap = able && wish("overlap") != "off";
+    add("overlap", plan_.overlap ? "on" : "off",
+        able ? "a kernel reads its weights ahead while the one before it finishes"
+             : fmt::format("needs compute capability {}", capability_text(kOverlapCapability)));
+  }
+
+  // The tiles are chosen by the shared memory a block may have: taking no more than a small card has is the switch.
+  void decide_attention(const model::Config& config) {
+    std::vector<uint32_t> needed;  // of each head size that has large tiles
+    for (const model::Layer& layer : config.layers) {
+      if (const uint32_t bytes = attention_large_tile_bytes(layer.hd); bytes > 0) needed.push_back(bytes);
+    }
+    const auto [least, most] = std::minmax_element(needed.begin(), needed.end());
+    const bool able = !needed.empty() && gpu_.shared_memory >= *least;
+    const std::string unable = needed.empty()
+                                   ? "there are large tiles for head sizes above 128 only"
+                                   : fmt::format("large tiles need {} KB of shared memory in a block and {} has {} KB",
+                                                 *least / 1024, gpu_.name, gpu_.shared_memory / 1024);
+    if (wish("attention") == "large" && !able) {
+      fail(ErrorCode::kBadArgument, "--kernels attention=large is not possible: {}", unable);
+    }
+    const bool large = able && wish("attention") != "small";
+    plan_.attention_shared_memory = large ? gpu_.shared_memory : kSmallSharedMemory;
+    const bool all = able && gpu_.shared_memory >= *most;
+    add("attention", large ? "large" : "small",
+        !able ? unable
+              : fmt::format("they fit the {} KB of shared memory{}", gpu_.shared_memory / 1024,
+                            all ? "" : ", though for the smaller of the two head sizes only"));
+  }
+
+ private:
+  std::optional<std::string_view> wish(std::string_view slot) const { return request_.kernels.find(slot); }
+  void add(std::string slot, std::string name, std::string reason) {
+    if (wish(slot)) reason = "asked for (--kernels)";
+    plan_.kernels.push_back({std::move(slot), std::move(name), std::move(reason)});
+  }
+
+  Plan& plan_;
+  const GpuFacts& gpu_;
+  const PlanRequest& request_;
+};
+
+void check_gpu(const GpuFacts& gpu) {
+  if (gpu.capability < kOldestCapability) {
+    fail(ErrorCode::kUnsupported, "{} has compute capability {} and carat's kernels need {} (Ampere) or newer",
+         gpu.name, capability_text(gpu.capability), capability_text(kOldestCapability));
+  }
+  if (gpu.shared_memory < kSmallSharedMemory) {
+    fail(ErrorCode::kUnsupported, "{} gives a block {} bytes of shared memory and carat's kernels need {}", gpu.name,
+         gpu.shared_memory, kSmallSharedMemory);
+  }
 }
 
 }  // namespace
@@ -87,9 +224,15 @@ uint32_t kv_slots(const model::Config& config, const model::Layer& layer, uint32
 
 uint64_t attention_partial_elements(const model::Config& config, const Plan& plan, uint32_t sm_count) {
   uint64_t most = 0;
+  const model::Layer* previous = nullptr;
   for (const model::Layer& layer : config.layers) {
-    const AttentionShape shape{layer.H, layer.Hkv, layer.hd, layer.sliding ? config.W : 0};
-    for (const uint32_t rows : {1u, 2u, 4u, 8u, plan.outputs}) {
+    const bool same = previous != nullptr && layer.sliding == previous->sliding && layer.H == previous->H &&
+                      layer.Hkv == previous->Hkv && layer.hd == previous->hd;
+    previous = &layer;
+    if (same) continue;
+    const AttentionShape shape = shape_of(config, layer);
+    // Every number of rows: fewer rows get more splits, and their product goes up and down.
+    for (uint32_t rows = 1; rows <= plan.outputs; ++rows) {
       const uint32_t splits = attention_decode_splits(shape, rows, plan.context, sm_count);
       most = std::max(most, attention_decode_scratch(shape, rows, splits));
     }
@@ -100,58 +243,41 @@ uint64_t attention_partial_elements(const model::Config& config, const Plan& pla
 uint32_t attention_counters(const model::Config& config, const Plan& plan) {
   uint32_t heads = 0;
   for (const model::Layer& layer : config.layers) heads = std::max(heads, layer.Hkv);
-  return heads * std::max(plan.outputs, kMatvecRows);
+  return heads * plan.outputs;
 }
 
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request) {
-  Plan plan{};
-  plan.context = request.context;
+  check_gpu(gpu);
+  request.kernels.check_for("cuda");
+  CARAT_CHECK(request.context > 0 && request.sequences > 0);
+  const model::Config& config = model.config();
+  Plan plan;
   plan.sequences = request.sequences;
-  plan.outputs = std::max(request.outputs, kMatvecRows);
+  plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
   plan.free_bytes = gpu.free_bytes;
-  plan.reserve_bytes = std::max<uint64_t>(uint64_t{256} << 20, gpu.total_bytes / 100);
+  plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);
   plan.weights = weight_bytes(model, 0);
 
-  const auto wish = [&](std::string_view slot) { return request.kernels.find(slot); };
-  const auto decide = [&](std::string slot, std::string name, std::string reason) {
-    plan.kernels.push_back({std::move(slot), std::move(name), std::move(reason)});
-  };
+  Plan other = plan;
+  const size_t layout = lay_out(plan, model, gpu, request, request.context);
+  plan.largest_context = largest_fitting(config, [&](uint32_t context) {
+    lay_out(other, model, gpu, request, context);
+    return other.fits;
+  });
+  other = plan;
+  plan.largest_context_now = largest_fitting(config, [&](uint32_t context) {
+    other.context = context;
+    add_up(other, model, gpu);
+    return other.fits;
+  });
+  plan.chunk_reason = explain_chunk(plan, request, layout);
+  plan.table_reason = explain_table(plan);
 
-  // From the most comfortable placement to the tightest; the first that fits is taken.
-  struct Try {
-    bool bf16, ple;
-    uint32_t chunk;
-  };
-  std::vector<Try> tries;
-  const uint32_t roomy = std::min(round_up(request.context, 64), 4096u);
-  for (const Try& t : {Try{true, true, roomy}, Try{true, true, 2048}, Try{true, true, 512}, Try{false, true, 2048},
-                       Try{false, true, 512}, Try{false, false, 2048}, Try{false, false, 512}, Try{false, false, 128}}) {
-    tries.push_back({t.bf16, t.ple, request.chunk != 0 ? request.chunk : std::min(t.chunk, roomy)});
-  }
-  if (wish("gemm.weights") == "unpacked") {
-    std::erase_if(tries, [](const Try& t) { return t.bf16; });
-  }
-  for (const Try& t : tries) {
-    plan.placement = {.first_layer = 0, .resident_bf16 = t.bf16, .ple_on_device = t.ple};
-    plan.chunk = t.chunk;
-    add_up(plan, model, gpu);
-    if (plan.fits) break;
-  }
-  plan.largest_context = largest_context(plan, model, gpu);
-
-  decide("gemm.weights", plan.placement.resident_bf16 ? "resident" : "unpacked",
-         wish("gemm.weights") ? "asked for"
-         : plan.placement.resident_bf16 ? "a bf16 copy of the weights fits"
-                                        : "no room for a bf16 copy: each product unpacks its weights first");
-  plan.use_matvec = wish("decode") != "gemm";
-  decide("decode", plan.use_matvec ? "matvec" : "gemm", wish("decode") ? "asked for" : "reads each quantised weight once");
-  plan.use_graphs = wish("launch") != "single";
-  decide("launch", plan.use_graphs ? "graph" : "single", wish("launch") ? "asked for" : "one launch per token");
-  plan.overlap = gpu.capability >= 90 && wish("overlap") != "off";
-  decide("overlap", plan.overlap ? "on" : "off",
-         wish("overlap")          ? "asked for"
-         : gpu.capability >= 90 ? "weights are read ahead while the kernel before is still running"
-                                : "needs compute capability 9.0");
+  Decisions decisions(plan, gpu, request);
+  decisions.decide_weights();
+  decisions.decide_decode();
+  decisions.decide_overlap();
+  decisions.decide_attention(config);
   return plan;
 }
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "exec/cuda/device/facts.h"
-#include "exec/executor.h"
-#include "exec/cuda/weights/device_weights.h"
+#include "exec/cuda/weights/placement.h"
+#include "exec/kernel_choice.h"
 #include "model/model.h"
 
 namespace carat::cuda {
@@ -14,42 +14,60 @@ namespace carat::cuda {
 struct PlanRequest {
   uint32_t context = 4096;
   uint32_t sequences = 1;
-  uint32_t chunk = 0;      // 0: the plan chooses
+  uint32_t chunk = 0;  // 0: the plan chooses
   uint32_t outputs = 64;
   exec::KernelChoices kernels;
 };
 
+// One slot of the kernel registry with the name chosen for it.
 struct KernelDecision {
   std::string slot, name, reason;
 };
 
 struct KvGroupPlan {
   bool sliding;
-  uint32_t layers, Hkv, hd, slots;
-  uint64_t bytes;
+  uint32_t layers, Hkv, hd;
+  uint32_t slots;  // positions of one sequence
+  uint64_t bytes;  // K and V of all these layers and sequences
 };
 
 // What will be on the GPU and how it will run: a pure function of model, GPU and wishes, printed before anything is
 // loaded and then carried out as it is.
 struct Plan {
-  uint32_t context, sequences, chunk, outputs;
+  uint32_t context = 0, sequences = 0, chunk = 0, outputs = 0;
   WeightPlacement placement;
   bool use_graphs = true;
-  bool overlap = true;             // programmatic dependent launch
-  bool use_matvec = true;          // decode by matrix-vector kernels; otherwise by matrix products
+  bool overlap = true;                   // programmatic dependent launch
+  bool use_matvec = true;                // decode by matrix-vector kernels; otherwise by matrix products
+  uint32_t attention_shared_memory = 0;  // bytes a block of prompt attention may take; decides its tiles
   WeightBytes weights;
   std::vector<KvGroupPlan> kv;
   uint64_t kv_bytes = 0;
-  uint64_t scratch_bytes = 0;
+  uint64_t scratch_bytes = 0;  // unpack_bytes included
+  uint64_t unpack_bytes = 0;   // for the bf16 weights of one product where there are no resident copies
   uint64_t workspace_bytes = 0;
-  uint64_t reserve_bytes = 0;      // left for the driver and other programs
+  uint64_t reserve_bytes = 0;  // left for the driver and other programs
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;
   bool fits = false;
-  uint32_t largest_context = 0;    // that fits with everything else unchanged
+  // Multiples of 64 positions up to what the model was trained for; 0: not even the smallest fits.
+  uint32_t largest_context = 0;      // for which a plan for this GPU and these wishes fits
+  uint32_t largest_context_now = 0;  // with this plan's placement and chunk unchanged
   std::vector<KernelDecision> kernels;
+  std::string chunk_reason;
+  std::string table_reason;  // where the per-layer-embedding table is and why; empty where the model has none
+
+  // Bytes on the GPU that are the model's weights in any form.
+  uint64_t weights_on_device() const {
+    return weights.packed + weights.vectors + (placement.resident_bf16 ? weights.bf16 : 0) +
+           (placement.ple_on_device ? weights.ple_table : 0);
+  }
 };
 
+// From the most comfortable placement to the tightest, the first that fits: bf16 copies of the weights and large
+// chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again. A context that
+// was asked for is never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement.
+// Throws kUnsupported for a GPU or model the kernels cannot run, kBadArgument for a kernel wish this GPU cannot grant.
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request);
 
 // Slots per sequence of an owner layer: whole tiles of 64 positions.

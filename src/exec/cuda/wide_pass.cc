@@ -80,7 +80,7 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
     for (const bool sliding : {true, false}) {
       const model::Layer* layer = first_layer(config, sliding);
       if (layer == nullptr) continue;
-      const auto tiles = tiles_of(rows, attention_tile_rows(shape_of(*layer), gpu_.shared_memory));
+      const auto tiles = tiles_of(rows, attention_tile_rows(shape_of(*layer), plan_.attention_shared_memory));
       std::memcpy(host, tiles.data(), tiles.size() * sizeof(Segment));
       check(cudaMemcpyAsync(sliding ? wide_.tiles_sliding : wide_.tiles_global, host, tiles.size() * sizeof(Segment),
                             cudaMemcpyHostToDevice, stream_.get()),
@@ -140,7 +140,7 @@ void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
   const uint32_t tiles = layer.sliding ? pass.tiles_sliding : pass.tiles_global;
   if (tiles > 0) {
     attention_prefill(shape, wide_.q, kv_of(index), layer.sliding ? wide_.tiles_sliding : wide_.tiles_global, tiles,
-                      wide_.attention, gpu_.shared_memory, how());
+                      wide_.attention, plan_.attention_shared_memory, how());
     return;
   }
   attention_decode(shape, wide_.q, kv_of(index), wide_.rows.positions, wide_.rows.sequences, pass.rows,

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "exec/cuda/device/launch.h"
+#include "exec/cuda/kernels/attention_shape.h"
 
 namespace carat::cuda {
 
@@ -16,21 +17,6 @@ struct KvView {
   __half* k;
   __half* v;
   uint32_t slots;
-};
-
-struct AttentionShape {
-  uint32_t H;       // query heads
-  uint32_t Hkv;
-  uint32_t hd;      // 256 or 512 (other multiples of 16 up to 512 take the general kernel)
-  uint32_t window;  // visible keys including the query's own; 0: all
-};
-
-// Consecutive rows of one sequence: row r + i holds position `position` + i.
-struct Segment {
-  uint32_t row;
-  uint32_t count;
-  uint32_t position;
-  uint32_t sequence;
 };
 
 // Query rows are fp16 [rows, H, hd], normalised and rotated; keys and values of all rows are already in the cache.
@@ -46,8 +32,6 @@ void attention_prefill(const AttentionShape& shape, const __half* q, const KvVie
 // parameter update. The keys are split over `splits` blocks per KV head and row; the last block to finish combines.
 // fp32 output [rows, H * hd]. partial: fp32 scratch of attention_decode_scratch() elements; counters: rows * Hkv zeros
 // (left at zero again).
-uint32_t attention_decode_splits(const AttentionShape& shape, uint32_t rows, uint32_t context, uint32_t sm_count);
-uint64_t attention_decode_scratch(const AttentionShape& shape, uint32_t rows, uint32_t splits);
 void attention_decode(const AttentionShape& shape, const __half* q, const KvView& kv, const uint32_t* positions,
                       const uint32_t* sequences, uint32_t rows, float* out, uint32_t splits, float* partial,
                       uint32_t* counters, const Launch& how);

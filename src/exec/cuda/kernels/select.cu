@@ -3,6 +3,8 @@
 // or above it, and the last block of a row sorts those few. Two small launches; reads the logits twice (from L2).
 #include "exec/cuda/kernels/select.h"
 
+#include "exec/cuda/device/launch.h"
+
 namespace carat::cuda {
 namespace {
 

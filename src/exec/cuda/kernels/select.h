@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "exec/cuda/device/launch.h"
-
 namespace carat::cuda {
+
+struct Launch;
 
 inline constexpr uint32_t kSelectMax = 1024;       // most candidates a selection can return
 inline constexpr uint32_t kSelectCapacity = 8192;  // most values in the histogram bins that hold them

@@ -9,6 +9,7 @@
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/kernels/moe.h"
 #include "exec/cuda/weights/packed.h"
+#include "exec/cuda/weights/placement.h"
 #include "model/model.h"
 
 namespace carat::cuda {
@@ -46,21 +47,6 @@ struct DeviceLayer {
   const __nv_bfloat16* experts_gate_up_bf16 = nullptr;  // [experts, 2 F, d], gate rows first
   const __nv_bfloat16* experts_down_bf16 = nullptr;     // [experts, d, F]
 };
-
-struct WeightPlacement {
-  uint32_t first_layer = 0;    // layers [first_layer, L) are on the GPU
-  bool resident_bf16 = false;  // keep bf16 copies for matrix products
-  bool ple_on_device = true;   // false: the per-layer-embedding table stays in page-locked host memory
-};
-
-// Bytes the placement takes, by kind.
-struct WeightBytes {
-  uint64_t packed = 0;  // quantised matrices of the layers, and the embedding / LM head
-  uint64_t ple_table = 0;
-  uint64_t bf16 = 0;
-  uint64_t vectors = 0;
-};
-WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer);
 
 // Uploads and repacks a model. progress(done, total) is called with bytes of the file now and then.
 class DeviceWeights {

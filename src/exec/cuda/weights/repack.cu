@@ -251,30 +251,6 @@ uint32_t blocks_for(uint64_t items) { return static_cast<uint32_t>((items + kThr
 
 }  // namespace
 
-Packing packing_of(Format format) {
-  switch (format) {
-    case Format::kQ8_0:
-    case Format::kQ5_0:
-    case Format::kIQ4_NL:
-      return Packing::kQ8;
-    case Format::kQ4_0:
-      return Packing::kQ4;
-    case Format::kQ4_K:
-      return Packing::kQ4K;
-    case Format::kQ5_K:
-      return Packing::kQ5K;
-    case Format::kQ6_K:
-      return Packing::kQ6K;
-    case Format::kF32:
-      return Packing::kF32;
-    case Format::kBF16:
-    case Format::kMXFP4:
-      return Packing::kBF16;
-    default:
-      return Packing::kF16;
-  }
-}
-
 void repack(Format format, const void* raw, uint32_t rows, const PackedView& out, uint32_t first_row,
             cudaStream_t stream) {
   if (rows == 0) return;

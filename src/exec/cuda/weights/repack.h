@@ -3,14 +3,9 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
-#include "exec/cuda/weights/packed.h"
-#include "quant/format.h"
+#include "exec/cuda/weights/packing.h"
 
 namespace carat::cuda {
-
-// The packing that holds a format's values exactly; formats without one of their own become 16-bit floats (MXFP4
-// exactly, Q2_K, Q3_K, Q4_1 and Q5_1 rounded to fp16).
-Packing packing_of(quant::Format format);
 
 // Rows [0, rows) of GGUF blocks at `raw` (device memory, rows of quant::row_bytes(cols) bytes) into rows
 // [first_row, first_row + rows) of `out`, whose planes are writable device memory.

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+namespace carat::cuda {
+
+// What a plan has to know about attention: shapes, tiles and scratch sizes, without anything of CUDA.
+
+struct AttentionShape {
+  uint32_t H;  // query heads
+  uint32_t Hkv;
+  uint32_t hd;      // 256 or 512 (other multiples of 16 up to 512 take the general kernel)
+  uint32_t window;  // visible keys including the query's own; 0: all
+};
+
+// Consecutive rows of one sequence: row r + i holds position `position` + i.
+struct Segment {
+  uint32_t row;
+  uint32_t count;
+  uint32_t position;
+  uint32_t sequence;
+};
+
+// Throws kUnsupported for head dimensions and groupings the kernels do not have.
+void check_attention_shape(const AttentionShape& shape);
+
+// Query heads that share a key/value head are worked on in tiles of 16.
+constexpr uint32_t attention_head_groups(const AttentionShape& shape) { return (shape.H / shape.Hkv + 15) / 16; }
+
+// Shared memory of a block in which every kernel runs (sm_86, sm_89, sm_120), and what the larger prompt tiles of a
+// head dimension need; 0 where there are none.
+inline constexpr uint32_t kSmallSharedMemory = 99 * 1024;
+uint32_t attention_large_tile_bytes(uint32_t hd);
+
+// Into how many blocks per row and KV head decode splits the keys, and the fp32 scratch elements that takes.
+uint32_t attention_decode_splits(const AttentionShape& shape, uint32_t rows, uint32_t context, uint32_t sm_count);
+uint64_t attention_decode_scratch(const AttentionShape& shape, uint32_t rows, uint32_t splits);
+
+}  // namespace carat::cuda
