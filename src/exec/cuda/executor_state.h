@@ -14,6 +14,7 @@
 #include "exec/cuda/kernels/matvec.h"
 #include "exec/cuda/kernels/rope.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/profiler.h"
 #include "exec/cuda/weights/device_weights.h"
 #include "exec/executor.h"
 #include "exec/sequence_table.h"
@@ -83,8 +84,16 @@ class CudaExecutor final : public exec::Executor {
   void quantise_input(MatvecJob& job, const float* floats, uint32_t cols);
   void multiply(const MatvecJob& job);
 
+  // --- profiling: says what was just launched; nothing but a comparison when nothing is profiled
+  void mark(Step step, uint32_t layer, uint64_t extent, bool narrow) {
+    if (profiler_ != nullptr) profiler_->mark({step, layer, extent, narrow}, stream_.get());
+  }
+  void mark(Step step, uint32_t layer, const WidePass& pass) { mark(step, layer, pass.rows, false); }
+  void mark(Step step, uint32_t layer, const NarrowPass& pass) { mark(step, layer, pass.rows, true); }
+
   // --- executor_state.cc
-  Launch how() const { return {stream_.get(), plan_.overlap}; }
+  // Kernels that overlap cannot be timed one by one.
+  Launch how() const { return {stream_.get(), plan_.overlap && profiler_ == nullptr}; }
   KvView kv_of(uint32_t layer) const { return caches_[model_->config().layers[layer].kv_source]; }
   AttentionShape shape_of(const model::Layer& layer) const;
   void check_cancelled() const;
@@ -121,6 +130,7 @@ class CudaExecutor final : public exec::Executor {
   uint32_t selected_k_ = 0;            // candidates the last selection produced; 0: none yet
   uint32_t wanted_k_ = 64;             // what the next decode step selects
   std::vector<float> host_logits_;
+  Profiler* profiler_ = nullptr;  // not owned; set only while a pass is profiled
 };
 
 }  // namespace carat::cuda

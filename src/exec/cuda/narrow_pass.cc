@@ -112,7 +112,7 @@ void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
   fill_control(rows, bucket);
   output_count_ = wanting;
   if (wanting == count) {
-    if (plan_.use_graphs) {
+    if (plan_.use_graphs && profiler_ == nullptr) {
       Graph& graph = graphs_[bucket];
       if (!graph.ready()) {
         // A first run outside the capture sets kernel attributes and loads modules.
@@ -166,6 +166,7 @@ void CudaExecutor::decode_step(uint32_t rows) {
   narrow_head(pass);
   select_best(out_.logits, rows, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
               results_.counts, how());
+  mark(Step::kSelect, 0, pass);
 }
 
 CudaExecutor::NarrowPass CudaExecutor::begin_narrow(uint32_t rows) {
@@ -176,6 +177,7 @@ CudaExecutor::NarrowPass CudaExecutor::begin_narrow(uint32_t rows) {
   NarrowPass pass;
   pass.rows = rows;
   pass.pending = {.x = narrow_.x[0], .eps = model_->config().eps, .d = widths_.d};
+  mark(Step::kEmbed, 0, pass);
   if (widths_.P > 0) {
     MatvecJob job;
     job.rows = rows;
@@ -183,6 +185,7 @@ CudaExecutor::NarrowPass CudaExecutor::begin_narrow(uint32_t rows) {
     quantise_input(job, narrow_.x[0], widths_.d);
     multiply(job);
     narrow_ple(rows);
+    mark(Step::kPleInput, widths_.L, pass);
   }
   return pass;
 }
@@ -216,20 +219,24 @@ void CudaExecutor::narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv)
   }
   apply(pass, weights.attn_norm, qkv);
   multiply(qkv);
+  mark(write_kv ? Step::kQkv : Step::kQueries, index, pass);
 
   QkvPost post = qkv_post_job(index, narrow_.rows, write_kv);
   post.q = narrow_.q;
   qkv_post(post, narrow_.qkv, pass.rows, how());
+  mark(Step::kHeads, index, pass);
   const AttentionShape shape = shape_of(layer);
   attention_decode(shape, narrow_.q, kv_of(index), narrow_.rows.positions, narrow_.rows.sequences, pass.rows,
                    narrow_.attention, attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count),
                    out_.attention_partial, out_.attention_counters, how());
+  mark(Step::kAttention, index, pass);
 
   MatvecJob output;
   output.rows = pass.rows;
   output.part[0] = {weights.output.parts.front(), narrow_.delta, d};
   quantise_input(output, narrow_.attention, layer.H * layer.hd);
   multiply(output);
+  mark(Step::kAttentionOutput, index, pass);
   pass.pending.delta = narrow_.delta;
   pass.pending.delta_norm = weights.post_attention_norm;
 
@@ -245,12 +252,14 @@ void CudaExecutor::narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv)
   if (!has_floats(weights.down)) gate_up.geglu.values = nullptr;
   apply(pass, weights.ffn_norm, gate_up);
   multiply(gate_up);
+  mark(Step::kGateUp, index, pass);
 
   MatvecJob down;
   down.rows = pass.rows;
   down.part[0] = {weights.down.parts.front(), narrow_.delta, d};
   down.quantised = narrow_.act;
   multiply(down);
+  mark(Step::kDown, index, pass);
   pass.pending.delta = narrow_.delta;
   pass.pending.delta_norm = weights.post_ffw_norm;
   if (layer.moe) {
@@ -268,11 +277,13 @@ void CudaExecutor::narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv)
     gate.factors_leading = widths_.L * widths_.P;
     apply(pass, nullptr, gate);
     multiply(gate);
+    mark(Step::kPleGate, index, pass);
     MatvecJob proj;
     proj.rows = pass.rows;
     proj.part[0] = {weights.proj.parts.front(), narrow_.delta, d};
     quantise_input(proj, narrow_.ple_gate, widths_.P);
     multiply(proj);
+    mark(Step::kPleProject, index, pass);
     pass.pending.delta = narrow_.delta;
     pass.pending.delta_norm = weights.post_norm;
   }
@@ -298,10 +309,13 @@ void CudaExecutor::narrow_experts(uint32_t index, NarrowPass& pass) {
   multiply(router);
   moe_route(narrow_.router_logits, weights.expert_scale, pass.rows, config.experts, config.experts_used, narrow_.expert_ids,
             narrow_.expert_weights, how());
+  mark(Step::kRouter, index, pass);
   moe_gate_up(weights.expert_gate, weights.expert_up, config.F_expert, narrow_.expert_in, narrow_.expert_ids, pass.rows,
               config.experts_used, narrow_.expert_act, how());
+  mark(Step::kExpertsUp, index, pass);
   moe_down(weights.expert_down, widths_.d, narrow_.expert_act, narrow_.expert_ids, narrow_.expert_weights, pass.rows,
            config.experts_used, narrow_.experts, how());
+  mark(Step::kExpertsDown, index, pass);
 }
 
 void CudaExecutor::narrow_head(NarrowPass& pass) {
@@ -313,6 +327,7 @@ void CudaExecutor::narrow_head(NarrowPass& pass) {
   head.non_finite = results_.non_finite;
   apply(pass, weights_.output_norm, head);
   multiply(head);
+  mark(Step::kHead, 0, pass);
 }
 
 }  // namespace carat::cuda

@@ -41,10 +41,13 @@ const model::Layer* first_layer(const model::Config& config, bool sliding) {
 const __nv_bfloat16* CudaExecutor::weights_bf16(const std::vector<PackedView>& parts, const __nv_bfloat16* resident) {
   if (resident != nullptr) return resident;
   __nv_bfloat16* next = unpacked_;
+  uint64_t bytes = 0;
   for (const PackedView& part : parts) {
     unpack_bf16(part, next, part.cols, stream_.get());
     next += uint64_t{part.rows} * part.cols;
+    bytes += packed_matrix_bytes(part.packing, part.rows, part.cols) + uint64_t{part.rows} * part.cols * 2;
   }
+  mark(Step::kUnpack, 0, bytes, false);
   return unpacked_;
 }
 
@@ -93,6 +96,7 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
   gather_rows(weights_.token_embd, wide_.rows.tokens, pass.rows, root_d, wide_.x, widths_.d, stream_.get(), false);
   make_rope_tables(wide_.rows, pass.rows);
   pass.pending = {.x = wide_.x, .eps = config.eps, .d = widths_.d};
+  mark(Step::kEmbed, 0, pass);
   if (widths_.P > 0) {
     to_bf16(wide_.x, uint64_t{pass.rows} * widths_.d, wide_.normed, how());
     const uint32_t columns = slices * widths_.P;
@@ -107,6 +111,7 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
                      .table_scale = std::sqrt(static_cast<float>(widths_.P)),
                      .eps = config.eps};
     combine_ple(ple, wide_.ple_projection, pass.rows, wide_.ple, how());
+    mark(Step::kPleInput, slices, pass);
   }
   return pass;
 }
@@ -117,6 +122,7 @@ void CudaExecutor::normalise(WidePass& pass, const float* next_norm, __nv_bfloat
   residual.next_norm = next_norm;
   residual.x_out = residual.delta == nullptr ? nullptr : wide_.x;
   residual_norm_bf16(residual, pass.rows, out, how());
+  mark(Step::kNorm, 0, pass);
   pass.pending = {.x = wide_.x, .eps = model_->config().eps, .d = widths_.d};
 }
 
@@ -129,9 +135,11 @@ void CudaExecutor::wide_keys_values(uint32_t index, WidePass& pass) {
   const __nv_bfloat16* resident =
       weights.qkv.bf16 == nullptr ? nullptr : weights.qkv.bf16 + uint64_t{weights.qkv.parts.front().rows} * widths_.d;
   gemm_.run(wide_.normed, weights_bf16(parts, resident), wide_.qkv, pass.rows, columns, widths_.d, stream_.get());
+  mark(Step::kKeysValues, index, pass);
   QkvPost post = qkv_post_job(index, wide_.rows, true);
   post.only_kv = true;
   qkv_post(post, wide_.qkv, pass.rows, how());
+  mark(Step::kHeads, index, pass);
 }
 
 void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
@@ -158,11 +166,15 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
     const PackedView& q = weights.qkv.parts.front();
     gemm_.run(wide_.normed, weights_bf16({q}, weights.qkv.bf16), wide_.qkv, pass.rows, q.rows, widths_.d, stream_.get());
   }
+  mark(write_kv ? Step::kQkv : Step::kQueries, index, pass);
   QkvPost post = qkv_post_job(index, wide_.rows, write_kv);
   post.q = wide_.q;
   qkv_post(post, wide_.qkv, pass.rows, how());
+  mark(Step::kHeads, index, pass);
   wide_attention(index, pass);
+  mark(Step::kAttention, index, pass);
   product(weights.output, wide_.attention, wide_.delta, pass.rows);
+  mark(Step::kAttentionOutput, index, pass);
   pass.pending.delta = wide_.delta;
   pass.pending.delta_norm = weights.post_attention_norm;
   wide_feed_forward(index, pass);
@@ -176,7 +188,9 @@ void CudaExecutor::wide_feed_forward(uint32_t index, WidePass& pass) {
   normalise(pass, weights.ffn_norm, wide_.normed);
   product(weights.gate_up, wide_.normed, wide_.gate_up, pass.rows);
   geglu(wide_.gate_up, pass.rows, layer.F, wide_.act, how());
+  mark(Step::kGateUp, index, pass);
   product(weights.down, wide_.act, wide_.delta, pass.rows);
+  mark(Step::kDown, index, pass);
   if (layer.moe) wide_experts(index, pass);
   pass.pending.delta = wide_.delta;
   pass.pending.delta_norm = weights.post_ffw_norm;
@@ -196,6 +210,7 @@ void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
             how());
   moe_sort(wide_.expert_ids, pass.rows, used, config.experts, wide_.expert_counts, wide_.expert_offsets, wide_.expert_source,
            wide_.expert_place, how());
+  mark(Step::kRouter, index, pass);
 
   std::vector<PackedView> gate_up;
   if (weights.experts_gate_up_bf16 == nullptr) {
@@ -207,9 +222,11 @@ void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
   grouped_gemm(wide_.expert_in, wide_.expert_source, weights_bf16(gate_up, weights.experts_gate_up_bf16), wide_.expert_offsets,
                config.experts, total, 2 * F, widths_.d, wide_.expert_gate_up, how());
   geglu(wide_.expert_gate_up, total, F, wide_.expert_act, how());
+  mark(Step::kExpertsUp, index, pass);
   grouped_gemm(wide_.expert_act, nullptr, weights_bf16({weights.expert_down}, weights.experts_down_bf16), wide_.expert_offsets,
                config.experts, total, widths_.d, F, wide_.expert_out, how());
   moe_combine(wide_.expert_out, wide_.expert_place, wide_.expert_weights, pass.rows, used, widths_.d, wide_.experts, how());
+  mark(Step::kExpertsDown, index, pass);
   pass.pending.dense_norm = weights.post_ffw_norm_1;
   pass.pending.experts = wide_.experts;
   pass.pending.experts_norm = weights.post_ffw_norm_2;
@@ -221,7 +238,9 @@ void CudaExecutor::wide_ple(uint32_t index, WidePass& pass) {
   product(weights.inp_gate, wide_.normed, wide_.ple_gate, pass.rows);
   gelu_times(wide_.ple_gate, wide_.ple + uint64_t{index} * widths_.P, pass.slices * widths_.P, pass.rows, widths_.P,
              wide_.ple_act, how());
+  mark(Step::kPleGate, index, pass);
   product(weights.proj, wide_.ple_act, wide_.delta, pass.rows);
+  mark(Step::kPleProject, index, pass);
   pass.pending.delta = wide_.delta;
   pass.pending.delta_norm = weights.post_norm;
 }
@@ -294,6 +313,7 @@ void CudaExecutor::head_from_hidden() {
     residual_norm_bf16(residual, output_count_, out_.normed, Launch{stream_.get(), false});
     gemm_.run(out_.normed, weights_.head.bf16, out_.logits, output_count_, widths_.V, widths_.d, stream_.get());
     softcap(out_.logits, uint64_t{output_count_} * widths_.V, config.softcap, results_.non_finite, Launch{stream_.get(), false});
+    mark(Step::kHead, 0, output_count_, false);
     return;
   }
   for (uint32_t first = 0; first < output_count_; first += kMatvecRows) {
@@ -307,6 +327,7 @@ void CudaExecutor::head_from_hidden() {
     head.quantised = narrow_.in;
     quantise_residual_norm(residual, head.rows, head.quantised, Launch{stream_.get(), false});
     multiply(head);
+    mark(Step::kHead, 0, head.rows, true);
   }
 }
 
