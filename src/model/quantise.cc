@@ -162,6 +162,7 @@ void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::
     }
   });
   writer.finish();
+  if (control.progress) control.progress(done.load());
 }
 
 }  // namespace carat::model

@@ -296,6 +296,7 @@ void write_synth(const SynthModel& model, const std::string& path, ThreadPool& p
     }
   });
   writer.finish();
+  if (control.progress) control.progress(written.load());
 }
 
 }  // namespace carat::model

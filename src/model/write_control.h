@@ -10,7 +10,8 @@ namespace carat::model {
 
 // How the caller follows and stops the writing of a large file.
 struct WriteControl {
-  std::function<void(uint64_t done)> progress;   // called on the calling thread with the bytes done so far
+  // Called on the calling thread now and then with the bytes done so far, and once when all are done.
+  std::function<void(uint64_t done)> progress;
   const std::atomic<bool>* cancelled = nullptr;  // when set, writing ends with kInterrupted and leaves no file
 
   void check() const {

@@ -155,8 +155,7 @@ TEST(Synth, FileDoesNotDependOnTheNumberOfWorkers) {
   write_synth(model, folder.file("three.gguf"), three,
               {.progress = [&](uint64_t written) { last = std::max(last, written); }, .cancelled = nullptr});
   EXPECT_EQ(test::read_bytes(folder.file("one.gguf")), test::read_bytes(folder.file("three.gguf")));
-  EXPECT_GT(last, 0u);
-  EXPECT_LE(last, model.tensor_bytes());
+  EXPECT_EQ(last, model.tensor_bytes());
 
   SynthModel other = model;
   other.seed = 2;
@@ -179,7 +178,7 @@ TEST(Synth, NothingIsLeftWhenTheFileCannotBeWritten) {
 TEST(Synth, StopsWhenCancelledAndLeavesNothing) {
   const test::TemporaryDirectory folder;
   const SynthModel model = plan_synth({.preset = "tiny-31b", .recipe = "f32"});
-  ThreadPool pool(2);
+  ThreadPool pool(1);  // so that the progress comes from the one who works
   std::atomic<bool> cancelled{false};
   WriteControl control{.progress = [&](uint64_t) { cancelled = true; }, .cancelled = &cancelled};
   try {
