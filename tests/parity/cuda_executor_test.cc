@@ -1,5 +1,5 @@
-// The CUDA executor against the reference executor on random models of all five kinds and every weight format, and against
-// itself: however rows are cut into passes, a row's logits stay the same within rounding.
+// The CUDA executor against the reference executor on random models of all five kinds and every weight format, and
+// against itself: however rows are cut into passes, a row's logits stay the same within rounding.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -196,7 +196,9 @@ TEST_P(CudaExecutorTest, TruncatedSequencesGoOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaExecutorTest, testing::ValuesIn(test::kTinyKinds),
-                         [](const testing::TestParamInfo<TinyKind>& p) { return std::string(test::tiny_name(p.param)); });
+                         [](const testing::TestParamInfo<TinyKind>& p) {
+                           return std::string(test::tiny_name(p.param));
+                         });
 
 }  // namespace
 }  // namespace carat::exec

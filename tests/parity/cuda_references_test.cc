@@ -1,5 +1,5 @@
-// The CUDA executor against logits that an independent fp32 implementation computed for the demo models: at least as close
-// as llama.cpp's CPU backend is on the same prompts and files, in prompt chunks and token by token.
+// The CUDA executor against logits that an independent fp32 implementation computed for the demo models: at least as
+// close as llama.cpp's CPU backend is on the same prompts and files, in prompt chunks and token by token.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -31,15 +31,17 @@ class CudaReferences : public testing::TestWithParam<Limits> {
     references_ = test::load_references(GetParam().file);
   }
 
-  test::ReferenceFigures measure(uint32_t chunk, size_t shortest, size_t longest, const std::string& kernels = "") const {
+  test::ReferenceFigures measure(uint32_t chunk, size_t shortest, size_t longest,
+                                 const std::string& kernels = "") const {
     ExecutorOptions options;
     options.context = 4096;
     options.chunk = 256;
     options.outputs = 256;
     options.kernels = KernelChoices::parse(kernels);
     const auto executor = make_cuda_executor(model_, options);
-    return test::measure_references(*executor, references_, chunk, shortest, longest,
-                                    std::string(GetParam().file) + " cuda chunk " + std::to_string(chunk) + " " + kernels);
+    return test::measure_references(
+        *executor, references_, chunk, shortest, longest,
+        std::string(GetParam().file) + " cuda chunk " + std::to_string(chunk) + " " + kernels);
   }
 
   void expect_close(const test::ReferenceFigures& figures) const {
@@ -86,7 +88,8 @@ TEST_P(CudaReferences, GreedyTextsAreTheSame) {
       executor->forward(std::vector<Row>{{reference.greedy[t], position, 0, true}});
     }
   }
-  std::printf("%s: %zu greedy tokens the same, %zu prompts diverged without a near tie\n", GetParam().file, compared, wrong);
+  std::printf("%s: %zu greedy tokens the same, %zu prompts diverged without a near tie\n", GetParam().file, compared,
+              wrong);
   EXPECT_EQ(wrong, 0u);
   EXPECT_GT(compared, 500u);
 }

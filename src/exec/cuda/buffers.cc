@@ -18,7 +18,12 @@ QuantisedRows take_quantised(Carver& carver, uint64_t rows, uint32_t cols) {
 }  // namespace
 
 Widths::Widths(const model::Config& config)
-    : d(config.d), L(config.L), P(config.P), V(config.V), experts(config.experts), used(config.experts_used),
+    : d(config.d),
+      L(config.L),
+      P(config.P),
+      V(config.V),
+      experts(config.experts),
+      used(config.experts_used),
       F_expert(config.F_expert) {
   for (const model::Layer& layer : config.layers) {
     qkv = std::max(qkv, (layer.H + 2 * layer.Hkv) * layer.hd);

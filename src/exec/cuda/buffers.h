@@ -11,8 +11,8 @@
 
 namespace carat::cuda {
 
-// Hands out 256-byte aligned pieces of one allocation. Without a base it only adds up, so that the plan and the executor
-// share one description of the scratch memory.
+// Hands out 256-byte aligned pieces of one allocation. Without a base it only adds up, so that the plan and the
+// executor share one description of the scratch memory.
 class Carver {
  public:
   explicit Carver(void* base = nullptr) : base_(static_cast<char*>(base)) {}
@@ -33,8 +33,8 @@ class Carver {
 struct Widths {
   explicit Widths(const model::Config& config);
   uint32_t d, L, P, V;
-  uint32_t qkv = 0;       // widest q + k + v
-  uint32_t q = 0;         // widest H * hd
+  uint32_t qkv = 0;  // widest q + k + v
+  uint32_t q = 0;    // widest H * hd
   uint32_t F = 0;
   uint32_t pairs_sliding = 0, pairs_global = 0;
   uint32_t experts = 0, used = 0, F_expert = 0;
@@ -45,7 +45,7 @@ struct RowArrays {
   int32_t* tokens;
   uint32_t* positions;
   uint32_t* sequences;
-  float2* rope_sliding;   // [rows, pairs]
+  float2* rope_sliding;  // [rows, pairs]
   float2* rope_global;
   void carve(Carver& carver, const Widths& w, uint32_t rows);
 };
@@ -75,23 +75,23 @@ struct WideBuffers {
   RowArrays rows;
   Segment* tiles_sliding;
   Segment* tiles_global;
-  uint32_t* outputs;        // row index of each output
-  float* x;                 // [rows, d] residual stream
-  __nv_bfloat16* normed;    // [rows, d]
-  __nv_bfloat16* qkv;       // [rows, qkv]
-  __half* q;                // [rows, q]
-  __nv_bfloat16* attention; // [rows, q]
-  float* attention_float;   // [outputs, q]: single-row segments
-  __nv_bfloat16* delta;     // [rows, d]
-  __nv_bfloat16* gate_up;   // [rows, 2 F]
-  __nv_bfloat16* act;       // [rows, F]
+  uint32_t* outputs;              // row index of each output
+  float* x;                       // [rows, d] residual stream
+  __nv_bfloat16* normed;          // [rows, d]
+  __nv_bfloat16* qkv;             // [rows, qkv]
+  __half* q;                      // [rows, q]
+  __nv_bfloat16* attention;       // [rows, q]
+  float* attention_float;         // [outputs, q]: single-row segments
+  __nv_bfloat16* delta;           // [rows, d]
+  __nv_bfloat16* gate_up;         // [rows, 2 F]
+  __nv_bfloat16* act;             // [rows, F]
   __nv_bfloat16* ple_projection;  // [rows, slices * P]
-  float* ple;               // [rows, slices * P]
-  __nv_bfloat16* ple_gate;  // [rows, P]
-  __nv_bfloat16* ple_act;   // [rows, P]
+  float* ple;                     // [rows, slices * P]
+  __nv_bfloat16* ple_gate;        // [rows, P]
+  __nv_bfloat16* ple_act;         // [rows, P]
   // Mixture of experts
-  float* router_in;         // [rows, d]
-  float* router_logits;     // [rows, experts]
+  float* router_in;      // [rows, d]
+  float* router_logits;  // [rows, experts]
   uint32_t *expert_ids, *expert_counts, *expert_offsets, *expert_source, *expert_place;
   float* expert_weights;
   __nv_bfloat16* expert_in;       // [rows, d]
@@ -105,21 +105,21 @@ struct WideBuffers {
 // Decode: up to kMatvecRows rows.
 struct NarrowBuffers {
   DecodeControl* control;
-  RowArrays rows;           // tokens, positions and sequences point into control
-  float* x[2];              // [8, d] the residual stream, alternating
-  float* embedding;         // [8, d]
-  float* qkv;               // [8, qkv]
+  RowArrays rows;    // tokens, positions and sequences point into control
+  float* x[2];       // [8, d] the residual stream, alternating
+  float* embedding;  // [8, d]
+  float* qkv;        // [8, qkv]
   __half* q;
-  float* attention;         // [8, q]
-  float* delta;             // [8, d]
-  float* experts;           // [8, d]
-  float* ple_projection;    // [8, L * P]
+  float* attention;       // [8, q]
+  float* delta;           // [8, d]
+  float* experts;         // [8, d]
+  float* ple_projection;  // [8, L * P]
   float* ple;
-  float* ple_gate;          // [8, P]
-  QuantisedRows in;         // [8, widest input]
-  QuantisedRows act;        // [8, F]
+  float* ple_gate;    // [8, P]
+  QuantisedRows in;   // [8, widest input]
+  QuantisedRows act;  // [8, F]
   QuantisedRows expert_in;
-  QuantisedRows expert_act; // [8 * used, F_expert]
+  QuantisedRows expert_act;  // [8 * used, F_expert]
   float* router_logits;
   uint32_t* expert_ids;
   float* expert_weights;
@@ -128,9 +128,9 @@ struct NarrowBuffers {
 
 // Results and what selection needs.
 struct OutputBuffers {
-  float* hidden;            // [outputs, d]
-  __nv_bfloat16* normed;    // [outputs, d]
-  float* logits;            // [outputs, V]
+  float* hidden;          // [outputs, d]
+  __nv_bfloat16* normed;  // [outputs, d]
+  float* logits;          // [outputs, V]
   SelectScratch select;
   float* attention_partial;
   uint32_t* attention_counters;

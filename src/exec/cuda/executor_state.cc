@@ -24,19 +24,20 @@ void check_half_range(const model::Model& model) {
     for (const model::Vector* norm : {&weights.attn_q_norm, &weights.attn_k_norm}) {
       for (const float value : *norm) {
         if (!(std::fabs(value) * std::sqrt(static_cast<float>(layer.hd)) < kLargestHalf)) {
-          fail(ErrorCode::kUnsupported, "blk.{}: a query or key norm weight of {} could overflow the fp16 cache", layer.index,
-               value);
+          fail(ErrorCode::kUnsupported, "blk.{}: a query or key norm weight of {} could overflow the fp16 cache",
+               layer.index, value);
         }
       }
     }
     if (layer.hd % 16 != 0 || layer.hd > 512) {
-      fail(ErrorCode::kUnsupported, "blk.{}: head size {} cannot run on the GPU (a multiple of 16 up to 512 can); use --device cpu",
-           layer.index, layer.hd);
+      fail(ErrorCode::kUnsupported,
+           "blk.{}: head size {} cannot run on the GPU (a multiple of 16 up to 512 can); use --device cpu", layer.index,
+           layer.hd);
     }
   }
   if (model.config().experts > kMaxExperts || model.config().experts_used > kMaxExpertsUsed) {
-    fail(ErrorCode::kUnsupported, "{} experts with {} used cannot run on the GPU; use --device cpu", model.config().experts,
-         model.config().experts_used);
+    fail(ErrorCode::kUnsupported, "{} experts with {} used cannot run on the GPU; use --device cpu",
+         model.config().experts, model.config().experts_used);
   }
 }
 
@@ -65,8 +66,8 @@ exec::ExecutorOptions resolved(exec::ExecutorOptions options, const Plan& plan) 
 
 }  // namespace
 
-CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options, const GpuFacts& gpu,
-                           Plan plan, const DeviceWeights::Progress& progress)
+CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options,
+                           const GpuFacts& gpu, Plan plan, const DeviceWeights::Progress& progress)
     : model_(std::move(model)),
       options_(resolved(std::move(options), plan)),
       gpu_(gpu),
@@ -112,7 +113,8 @@ void CudaExecutor::allocate() {
   check(cudaMemcpy(frequencies_.data(), frequencies.data(), frequencies_.bytes(), cudaMemcpyHostToDevice),
         "uploading rotation frequencies");
 
-  staging_ = PinnedMemory(uint64_t{plan_.chunk} * (3 * 4 + 2 * sizeof(Segment)) + plan_.outputs * 4 + 4096, "row staging");
+  staging_ =
+      PinnedMemory(uint64_t{plan_.chunk} * (3 * 4 + 2 * sizeof(Segment)) + plan_.outputs * 4 + 4096, "row staging");
   Carver measure;
   results_.carve(measure, plan_.outputs);
   results_memory_ = PinnedMemory(measure.used(), "results");
@@ -180,7 +182,8 @@ void CudaExecutor::finish(std::span<const exec::Row> rows) {
   if (*results_host_.non_finite != 0) {
     *results_host_.non_finite = 0;
     output_count_ = 0;
-    fail(ErrorCode::kNonFinite, "the model produced NaN or infinite logits: the file {} is damaged or not a Gemma 4 model",
+    fail(ErrorCode::kNonFinite,
+         "the model produced NaN or infinite logits: the file {} is damaged or not a Gemma 4 model",
          model_->file().path());
   }
   table_.commit(rows);
@@ -216,7 +219,8 @@ void CudaExecutor::best(uint32_t output, uint32_t k, std::vector<exec::Candidate
     if (selected_k_ < k) run_selection(k);
     if (results_host_.counts[output] != kSelectOverflow) {
       const uint64_t first = uint64_t{output} * kSelectMax;
-      for (uint32_t i = 0; i < k; ++i) out.push_back({results_host_.tokens[first + i], results_host_.values[first + i]});
+      for (uint32_t i = 0; i < k; ++i)
+        out.push_back({results_host_.tokens[first + i], results_host_.values[first + i]});
       return;
     }
   }
@@ -260,7 +264,8 @@ std::unique_ptr<Executor> make_cuda_executor(std::shared_ptr<const model::Model>
   cuda::Plan plan = cuda::make_plan(*model, *gpu, request);
   if (!plan.fits) {
     fail(ErrorCode::kOutOfMemory,
-         "the model needs {} bytes of GPU memory with a context of {} but {} are free; the largest context that fits is {} "
+         "the model needs {} bytes of GPU memory with a context of {} but {} are free; the largest context that fits "
+         "is {} "
          "(-c), see `carat plan`",
          plan.total_bytes, plan.context, plan.free_bytes, plan.largest_context);
   }

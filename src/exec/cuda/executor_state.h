@@ -21,10 +21,10 @@
 
 namespace carat::cuda {
 
-// Runs passes in two ways. Wide: many rows, activations in bf16, weights as bf16 operands of matrix products. Narrow: up
-// to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Both leave keys and values in
-// the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that want logits
-// go on narrow.
+// Runs passes in two ways. Wide: many rows, activations in bf16, weights as bf16 operands of matrix products. Narrow:
+// up to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Both leave keys and
+// values in the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that
+// want logits go on narrow.
 class CudaExecutor final : public exec::Executor {
  public:
   CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options, const GpuFacts& gpu, Plan plan,
@@ -48,8 +48,8 @@ class CudaExecutor final : public exec::Executor {
   struct WidePass {
     uint32_t rows = 0;
     uint32_t tiles_sliding = 0, tiles_global = 0;  // 0 and 0: every row is a segment of its own
-    uint32_t slices = 0;                            // layers whose per-layer embeddings are there
-    WideResidual pending{};                         // what the residual stream still has to absorb
+    uint32_t slices = 0;                           // layers whose per-layer embeddings are there
+    WideResidual pending{};                        // what the residual stream still has to absorb
   };
   void run_wide(std::span<const exec::Row> rows);
   WidePass begin_wide(std::span<const exec::Row> rows, uint32_t slices);
@@ -69,7 +69,7 @@ class CudaExecutor final : public exec::Executor {
   // --- narrow_pass.cc
   struct NarrowPass {
     uint32_t rows = 0;
-    uint32_t buffer = 0;       // which of the two x buffers holds the residual stream
+    uint32_t buffer = 0;  // which of the two x buffers holds the residual stream
     ResidualNorm pending{};
   };
   void run_narrow(std::span<const exec::Row> rows);
@@ -114,9 +114,9 @@ class CudaExecutor final : public exec::Executor {
   Gemm gemm_;
   DeviceMemory scratch_;
   DeviceMemory cache_memory_;
-  DeviceArray<double> frequencies_;   // sliding pairs, then global pairs
+  DeviceArray<double> frequencies_;  // sliding pairs, then global pairs
   uint32_t pairs_sliding_ = 0, pairs_global_ = 0;
-  PinnedMemory staging_;              // row arrays and tiles on their way to the device
+  PinnedMemory staging_;  // row arrays and tiles on their way to the device
   PinnedMemory results_memory_;
   HostResults results_host_{}, results_{};  // the same memory as the host and as the device sees it
   PinnedMemory control_;
@@ -127,8 +127,8 @@ class CudaExecutor final : public exec::Executor {
   std::vector<KvView> caches_;         // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;   // by row bucket
   uint32_t output_count_ = 0;
-  uint32_t selected_k_ = 0;            // candidates the last selection produced; 0: none yet
-  uint32_t wanted_k_ = 64;             // what the next decode step selects
+  uint32_t selected_k_ = 0;  // candidates the last selection produced; 0: none yet
+  uint32_t wanted_k_ = 64;   // what the next decode step selects
   std::vector<float> host_logits_;
   Profiler* profiler_ = nullptr;  // not owned; set only while a pass is profiled
 };

@@ -16,9 +16,6 @@ namespace carat::cuda {
 
 namespace {
 
-// Up to this many rows each block normalises and quantises its input itself; with more, one kernel does it for all.
-constexpr uint32_t kFusedRows = 2;
-
 bool has_floats(const MatrixGroup& group) {
   return std::any_of(group.parts.begin(), group.parts.end(),
                      [](const PackedView& part) { return is_float_packing(part.packing); });
@@ -39,7 +36,7 @@ MatvecJob rows_of(MatvecJob job, uint32_t first, uint32_t count) {
     if (job.part[p].out != nullptr) job.part[p].out += uint64_t{first} * job.part[p].leading;
   }
   const auto advance = [first](QuantisedRows& rows, uint64_t row_steps) {
-    if (rows.words != nullptr) rows.words += first * row_steps * 64;
+    if (rows.words != nullptr) rows.words += first * row_steps * kStepWords;
     if (rows.meta != nullptr) rows.meta += first * row_steps * kStepBlocks;
     if (rows.values != nullptr) rows.values += first * row_steps * kStep;
   };
@@ -47,7 +44,6 @@ MatvecJob rows_of(MatvecJob job, uint32_t first, uint32_t count) {
   advance(job.geglu, job.geglu_steps);
   if (job.floats != nullptr) job.floats += first * cols;
   if (job.factors != nullptr) job.factors += uint64_t{first} * job.factors_leading;
-  CARAT_CHECK(job.input != MatvecInput::kResidualNorm || first == 0);
   return job;
 }
 
@@ -70,12 +66,6 @@ void CudaExecutor::apply(NarrowPass& pass, const float* next_norm, MatvecJob& jo
     residual.x_out = narrow_.x[pass.buffer];
     pass.pending = {.x = narrow_.x[pass.buffer], .eps = model_->config().eps, .d = widths_.d};
   }
-  const uint32_t most = matvec_max_rows(widths_.d, job_has_floats(job), gpu_.shared_memory);
-  if (pass.rows <= std::min(kFusedRows, most)) {
-    job.input = MatvecInput::kResidualNorm;
-    job.residual = residual;
-    return;
-  }
   job.input = MatvecInput::kQuantised;
   job.quantised = narrow_.in;
   if (!job_has_floats(job)) job.quantised.values = nullptr;
@@ -83,7 +73,8 @@ void CudaExecutor::apply(NarrowPass& pass, const float* next_norm, MatvecJob& jo
 }
 
 void CudaExecutor::quantise_input(MatvecJob& job, const float* floats, uint32_t cols) {
-  if (job.rows <= kFusedRows) {
+  // For one or two rows each block rounding the input itself is cheaper than a kernel of its own.
+  if (job.rows <= 2) {
     job.input = MatvecInput::kFloats;
     job.floats = floats;
     return;
@@ -107,7 +98,8 @@ void CudaExecutor::fill_control(std::span<const exec::Row> rows, uint32_t bucket
 
 void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
   const auto count = static_cast<uint32_t>(rows.size());
-  const auto wanting = static_cast<uint32_t>(std::count_if(rows.begin(), rows.end(), [](const exec::Row& r) { return r.wants_logits; }));
+  const auto wanting =
+      static_cast<uint32_t>(std::count_if(rows.begin(), rows.end(), [](const exec::Row& r) { return r.wants_logits; }));
   const uint32_t bucket = std::bit_ceil(count);
   fill_control(rows, bucket);
   output_count_ = wanting;
@@ -290,7 +282,8 @@ void CudaExecutor::narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv)
   pass.pending.scale = weights.output_scale;
 }
 
-// The expert branch of a mixture-of-experts layer, from the state after attention; the dense branch follows in the layer.
+// The expert branch of a mixture-of-experts layer, from the state after attention; the dense branch follows in the
+// layer.
 void CudaExecutor::narrow_experts(uint32_t index, NarrowPass& pass) {
   const DeviceLayer& weights = weights_.layers[index];
   const model::Config& config = model_->config();
@@ -307,8 +300,8 @@ void CudaExecutor::narrow_experts(uint32_t index, NarrowPass& pass) {
   router.part[0] = {weights.router_packed, narrow_.router_logits, config.experts};
   apply(pass, weights.router_scale, router);
   multiply(router);
-  moe_route(narrow_.router_logits, weights.expert_scale, pass.rows, config.experts, config.experts_used, narrow_.expert_ids,
-            narrow_.expert_weights, how());
+  moe_route(narrow_.router_logits, weights.expert_scale, pass.rows, config.experts, config.experts_used,
+            narrow_.expert_ids, narrow_.expert_weights, how());
   mark(Step::kRouter, index, pass);
   moe_gate_up(weights.expert_gate, weights.expert_up, config.F_expert, narrow_.expert_in, narrow_.expert_ids, pass.rows,
               config.experts_used, narrow_.expert_act, how());

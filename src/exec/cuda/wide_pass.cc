@@ -1,5 +1,5 @@
-// Prompt chunks: many rows at once, weights as bf16 operands of matrix products, activations in bf16 between kernels and
-// the residual stream in fp32.
+// Prompt chunks: many rows at once, weights as bf16 operands of matrix products, activations in bf16 between kernels
+// and the residual stream in fp32.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,8 @@ namespace {
 std::vector<Segment> tiles_of(std::span<const exec::Row> rows, uint32_t most) {
   std::vector<Segment> tiles;
   for (uint32_t r = 0; r < rows.size(); ++r) {
-    const bool continues = r > 0 && rows[r].sequence == rows[r - 1].sequence && rows[r].position == rows[r - 1].position + 1;
+    const bool continues =
+        r > 0 && rows[r].sequence == rows[r - 1].sequence && rows[r].position == rows[r - 1].position + 1;
     if (continues && tiles.back().count < most) {
       ++tiles.back().count;
     } else {
@@ -100,8 +101,8 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
   if (widths_.P > 0) {
     to_bf16(wide_.x, uint64_t{pass.rows} * widths_.d, wide_.normed, how());
     const uint32_t columns = slices * widths_.P;
-    gemm_.run(wide_.normed, weights_bf16(weights_.ple_projection.parts, weights_.ple_projection.bf16), wide_.ple_projection,
-              pass.rows, columns, widths_.d, stream_.get());
+    gemm_.run(wide_.normed, weights_bf16(weights_.ple_projection.parts, weights_.ple_projection.bf16),
+              wide_.ple_projection, pass.rows, columns, widths_.d, stream_.get());
     const PleJob ple{.table = weights_.ple_table,
                      .tokens = wide_.rows.tokens,
                      .norm = weights_.ple_norm,
@@ -164,7 +165,8 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
     product(weights.qkv, wide_.normed, wide_.qkv, pass.rows);
   } else {
     const PackedView& q = weights.qkv.parts.front();
-    gemm_.run(wide_.normed, weights_bf16({q}, weights.qkv.bf16), wide_.qkv, pass.rows, q.rows, widths_.d, stream_.get());
+    gemm_.run(wide_.normed, weights_bf16({q}, weights.qkv.bf16), wide_.qkv, pass.rows, q.rows, widths_.d,
+              stream_.get());
   }
   mark(write_kv ? Step::kQkv : Step::kQueries, index, pass);
   QkvPost post = qkv_post_job(index, wide_.rows, write_kv);
@@ -206,26 +208,29 @@ void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
   stream.next_norm = weights.pre_ffw_norm_2;
   residual_norm_bf16(stream, pass.rows, wide_.expert_in, how());
   gemm_.run(wide_.router_in, weights.router, wide_.router_logits, pass.rows, config.experts, widths_.d, stream_.get());
-  moe_route(wide_.router_logits, weights.expert_scale, pass.rows, config.experts, used, wide_.expert_ids, wide_.expert_weights,
-            how());
-  moe_sort(wide_.expert_ids, pass.rows, used, config.experts, wide_.expert_counts, wide_.expert_offsets, wide_.expert_source,
-           wide_.expert_place, how());
+  moe_route(wide_.router_logits, weights.expert_scale, pass.rows, config.experts, used, wide_.expert_ids,
+            wide_.expert_weights, how());
+  moe_sort(wide_.expert_ids, pass.rows, used, config.experts, wide_.expert_counts, wide_.expert_offsets,
+           wide_.expert_source, wide_.expert_place, how());
   mark(Step::kRouter, index, pass);
 
   std::vector<PackedView> gate_up;
   if (weights.experts_gate_up_bf16 == nullptr) {
     for (uint32_t e = 0; e < config.experts; ++e) {
-      gate_up.push_back(packed_rows(weights.expert_gate.weights, uint64_t{e} * weights.expert_gate.stride + weights.expert_gate.offset, F));
-      gate_up.push_back(packed_rows(weights.expert_up.weights, uint64_t{e} * weights.expert_up.stride + weights.expert_up.offset, F));
+      gate_up.push_back(packed_rows(weights.expert_gate.weights,
+                                    uint64_t{e} * weights.expert_gate.stride + weights.expert_gate.offset, F));
+      gate_up.push_back(
+          packed_rows(weights.expert_up.weights, uint64_t{e} * weights.expert_up.stride + weights.expert_up.offset, F));
     }
   }
-  grouped_gemm(wide_.expert_in, wide_.expert_source, weights_bf16(gate_up, weights.experts_gate_up_bf16), wide_.expert_offsets,
-               config.experts, total, 2 * F, widths_.d, wide_.expert_gate_up, how());
+  grouped_gemm(wide_.expert_in, wide_.expert_source, weights_bf16(gate_up, weights.experts_gate_up_bf16),
+               wide_.expert_offsets, config.experts, total, 2 * F, widths_.d, wide_.expert_gate_up, how());
   geglu(wide_.expert_gate_up, total, F, wide_.expert_act, how());
   mark(Step::kExpertsUp, index, pass);
-  grouped_gemm(wide_.expert_act, nullptr, weights_bf16({weights.expert_down}, weights.experts_down_bf16), wide_.expert_offsets,
-               config.experts, total, widths_.d, F, wide_.expert_out, how());
-  moe_combine(wide_.expert_out, wide_.expert_place, wide_.expert_weights, pass.rows, used, widths_.d, wide_.experts, how());
+  grouped_gemm(wide_.expert_act, nullptr, weights_bf16({weights.expert_down}, weights.experts_down_bf16),
+               wide_.expert_offsets, config.experts, total, widths_.d, F, wide_.expert_out, how());
+  moe_combine(wide_.expert_out, wide_.expert_place, wide_.expert_weights, pass.rows, used, widths_.d, wide_.experts,
+              how());
   mark(Step::kExpertsDown, index, pass);
   pass.pending.dense_norm = weights.post_ffw_norm_1;
   pass.pending.experts = wide_.experts;
@@ -247,8 +252,8 @@ void CudaExecutor::wide_ple(uint32_t index, WidePass& pass) {
 
 void CudaExecutor::run_wide(std::span<const exec::Row> rows) {
   const model::Config& config = model_->config();
-  const auto wanting = static_cast<uint32_t>(
-      std::count_if(rows.begin(), rows.end(), [](const exec::Row& r) { return r.wants_logits; }));
+  const auto wanting =
+      static_cast<uint32_t>(std::count_if(rows.begin(), rows.end(), [](const exec::Row& r) { return r.wants_logits; }));
   // Rows that want no logits are done once the last layer that owns keys and values has theirs.
   const bool stops = options_.kv_share_shortcut && wanting < rows.size();
   const uint32_t stop = stops ? config.n_kv - 1 : config.L;
@@ -282,11 +287,12 @@ void CudaExecutor::finish_wide(std::span<const exec::Row> rows, WidePass& pass, 
   }
   if (count <= kMatvecRows && plan_.use_matvec) {
     fill_control(wanting, count);
-    check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
-          "uploading rows");
+    check(
+        cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
+        "uploading rows");
     NarrowPass narrow = begin_narrow(count);
-    check(cudaMemcpyAsync(narrow_.x[0], out_.hidden, uint64_t{count} * widths_.d * sizeof(float), cudaMemcpyDeviceToDevice,
-                          stream_.get()),
+    check(cudaMemcpyAsync(narrow_.x[0], out_.hidden, uint64_t{count} * widths_.d * sizeof(float),
+                          cudaMemcpyDeviceToDevice, stream_.get()),
           "collecting outputs");
     for (uint32_t i = stopped_at; i < widths_.L; ++i) narrow_layer(i, narrow, i != stopped_at);
     narrow_head(narrow);
@@ -312,7 +318,8 @@ void CudaExecutor::head_from_hidden() {
     const WideResidual residual{.x = out_.hidden, .next_norm = weights_.output_norm, .eps = config.eps, .d = widths_.d};
     residual_norm_bf16(residual, output_count_, out_.normed, Launch{stream_.get(), false});
     gemm_.run(out_.normed, weights_.head.bf16, out_.logits, output_count_, widths_.V, widths_.d, stream_.get());
-    softcap(out_.logits, uint64_t{output_count_} * widths_.V, config.softcap, results_.non_finite, Launch{stream_.get(), false});
+    softcap(out_.logits, uint64_t{output_count_} * widths_.V, config.softcap, results_.non_finite,
+            Launch{stream_.get(), false});
     mark(Step::kHead, 0, output_count_, false);
     return;
   }
@@ -323,7 +330,10 @@ void CudaExecutor::head_from_hidden() {
     head.output = MatvecOutput::kSoftcap;
     head.cap = config.softcap;
     head.non_finite = results_.non_finite;
-    ResidualNorm residual{.x = out_.hidden + uint64_t{first} * widths_.d, .next_norm = weights_.output_norm, .eps = config.eps, .d = widths_.d};
+    ResidualNorm residual{.x = out_.hidden + uint64_t{first} * widths_.d,
+                          .next_norm = weights_.output_norm,
+                          .eps = config.eps,
+                          .d = widths_.d};
     head.quantised = narrow_.in;
     quantise_residual_norm(residual, head.rows, head.quantised, Launch{stream_.get(), false});
     multiply(head);

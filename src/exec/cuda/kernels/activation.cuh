@@ -5,6 +5,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <stdexcept>
+#include <type_traits>
+
 #include "exec/cuda/kernels/activation.h"
 
 namespace carat::cuda {
@@ -18,10 +21,9 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
-// Sum over the block; `scratch` holds 8 floats. Two barriers, so the scratch can be used again at once.
+// Sum over the block. `scratch` holds 8 floats that no other sum of the block is using; one barrier.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);
-  __syncthreads();
   if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = value;
   __syncthreads();
   float total = 0.0f;
@@ -29,6 +31,7 @@ __device__ __forceinline__ float block_sum(float value, float* scratch) {
   for (int w = 0; w < static_cast<int>(kRowThreads / 32); ++w) total += scratch[w];
   return total;
 }
+inline constexpr uint32_t kSumScratch = 4 * 8;  // floats: as many sums as one row needs
 
 __device__ __forceinline__ float4 load4(const float* row, uint32_t column, uint32_t d) {
   if (column + 4 <= d && (d & 3) == 0) return *reinterpret_cast<const float4*>(row + column);
@@ -78,16 +81,30 @@ __device__ __forceinline__ void store4(float* row, uint32_t column, uint32_t d, 
   if (column + 3 < d) row[column + 3] = v.w;
 }
 
+// The larger one, or NaN where either is; fmaxf would drop the NaN, and a broken activation with it.
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+}
+
 __device__ __forceinline__ float dot4(const float4& v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
 
-// Quantises four values of a block of 32 held by eight neighbouring threads and stores them.
+inline constexpr float kLevels = 16319.0f;  // 127 * 128 + 63: the largest whose high part still fits int8
+
+__device__ __forceinline__ uint32_t pack_bytes(int a, int b, int c, int d) {
+  return (a & 0xff) | ((b & 0xff) << 8) | ((c & 0xff) << 16) | (static_cast<uint32_t>(d) << 24);
+}
+// 128 h + l = value with |l| <= 64, so both fit int8.
+__device__ __forceinline__ int high_part(int value) { return (value + 64) >> 7; }
+
+// Rounds four values of a block of 32 held by eight neighbouring threads and stores them.
 __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint32_t* words, BlockMeta* meta) {
   float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 #pragma unroll
   for (int offset = 1; offset < 8; offset <<= 1)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  const float scale = largest * (1.0f / 127.0f);
-  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
   const int a = __float2int_rn(v.x * inverse), b = __float2int_rn(v.y * inverse);
   const int c = __float2int_rn(v.z * inverse), e = __float2int_rn(v.w * inverse);
   int sum = a + b + c + e;
@@ -96,16 +113,18 @@ __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint
   const int other = __shfl_xor_sync(0xffffffffu, sum, 4);
   const uint32_t step = column / kStep, in_step = column % kStep;
   const uint32_t block = in_step / 32, offset = in_step % 32;
-  words[step * 64 + (offset / 16 * 8 + block) * 4 + offset % 16 / 4] =
-      (a & 0xff) | ((b & 0xff) << 8) | ((c & 0xff) << 16) | (static_cast<uint32_t>(e) << 24);
+  uint32_t* to = words + step * kStepWords + (offset / 16 * 8 + block) * 4 + offset % 16 / 4;
+  const int ha = high_part(a), hb = high_part(b), hc = high_part(c), he = high_part(e);
+  to[0] = pack_bytes(ha, hb, hc, he);
+  to[64] = pack_bytes(a - 128 * ha, b - 128 * hb, c - 128 * hc, e - 128 * he);
   if (offset == 0) {
     // A NaN or infinity must stay visible: it makes the scale non-finite and with it every product.
-    meta[step * 8 + block] = BlockMeta{scale, static_cast<int16_t>(sum), static_cast<int16_t>(other)};
+    meta[step * 8 + block] = BlockMeta{largest * (1.0f / kLevels), sum, other, 0};
   }
 }
 
-// Quantises a block of 32 columns held one per lane by a warp. `column` is the lane's own; words, meta and values (may
-// be null) belong to its row.
+// The same for a block of 32 columns held one per lane by a warp. `column` is the lane's own; words, meta and values
+// (may be null) belong to its row.
 __device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t* words, BlockMeta* meta,
                                               float* values) {
   const uint32_t lane = threadIdx.x & 31;
@@ -113,90 +132,111 @@ __device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t
 #pragma unroll
   for (int offset = 16; offset > 0; offset >>= 1)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+  const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
   const int q = __float2int_rn(v * inverse);
   int sum = q;
 #pragma unroll
   for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
   const int other = __shfl_xor_sync(0xffffffffu, sum, 16);
-  const int b1 = __shfl_down_sync(0xffffffffu, q, 1), b2 = __shfl_down_sync(0xffffffffu, q, 2);
-  const int b3 = __shfl_down_sync(0xffffffffu, q, 3);
+  const int q1 = __shfl_down_sync(0xffffffffu, q, 1), q2 = __shfl_down_sync(0xffffffffu, q, 2);
+  const int q3 = __shfl_down_sync(0xffffffffu, q, 3);
   const uint32_t step = column / kStep, block = column % kStep / 32;
   if (lane % 4 == 0) {
-    words[step * 64 + (lane / 16 * 8 + block) * 4 + lane % 16 / 4] =
-        (q & 0xff) | ((b1 & 0xff) << 8) | ((b2 & 0xff) << 16) | (static_cast<uint32_t>(b3) << 24);
+    uint32_t* to = words + step * kStepWords + (lane / 16 * 8 + block) * 4 + lane % 16 / 4;
+    const int h0 = high_part(q), h1 = high_part(q1), h2 = high_part(q2), h3 = high_part(q3);
+    to[0] = pack_bytes(h0, h1, h2, h3);
+    to[64] = pack_bytes(q - 128 * h0, q1 - 128 * h1, q2 - 128 * h2, q3 - 128 * h3);
   }
-  if (lane == 0) {
-    meta[step * 8 + block] =
-        BlockMeta{largest * (1.0f / 127.0f), static_cast<int16_t>(sum), static_cast<int16_t>(other)};
-  }
+  if (lane == 0) meta[step * 8 + block] = BlockMeta{largest * (1.0f / kLevels), sum, other, 0};
   if (values != nullptr) values[column] = v;
 }
 
 // Computes one row of ResidualNorm into `values` (shared or global memory, [columns padded to a multiple of 4]); each
-// thread reads back only what it wrote. `writer` decides whether this block stores x_out.
-template <typename Delta>
-__device__ void residual_norm_row(const ResidualNormOf<Delta>& a, uint32_t row, bool writer, float* values,
-                                  float* scratch) {
-  const float* x = a.x + static_cast<uint64_t>(row) * a.d;
-  const Delta* delta = a.delta == nullptr ? nullptr : a.delta + static_cast<uint64_t>(row) * a.d;
-  const Delta* experts = a.experts == nullptr ? nullptr : a.experts + static_cast<uint64_t>(row) * a.d;
+// thread reads back only what it wrote. kPieces: float4 pieces of the
+// row a thread keeps in registers, so that all loads are issued before the first sum; enough for d <= 1024 kPieces.
+// `scratch`: kSumScratch floats.
+template <int kPieces, typename Delta>
+__device__ void residual_norm_pieces(const ResidualNormOf<Delta>& a, uint32_t row, float* values, float* scratch) {
+  const uint64_t first = static_cast<uint64_t>(row) * a.d;
   const float inverse_d = 1.0f / static_cast<float>(a.d);
+  float4 x[kPieces], f[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const uint32_t c = 4 * threadIdx.x + i * kSlab;
+    x[i] = load4(a.x + first, c, a.d);
+    if (a.delta != nullptr) f[i] = load4(a.delta + first, c, a.d);
+  }
 
-  float dense_factor = 1.0f, experts_factor = 0.0f;
-  if (experts != nullptr) {
+  if (a.delta != nullptr && a.experts != nullptr) {
     float dense_squares = 0.0f, experts_squares = 0.0f;
-    for (uint32_t c = 4 * threadIdx.x; c < a.d; c += kSlab) {
-      dense_squares += dot4(load4(delta, c, a.d));
-      experts_squares += dot4(load4(experts, c, a.d));
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      dense_squares += dot4(f[i]);
+      experts_squares += dot4(load4(a.experts + first, 4 * threadIdx.x + i * kSlab, a.d));
     }
-    dense_factor = rsqrtf(block_sum(dense_squares, scratch) * inverse_d + a.eps);
-    experts_factor = rsqrtf(block_sum(experts_squares, scratch) * inverse_d + a.eps);
+    const float dense_factor = rsqrtf(block_sum(dense_squares, scratch + 16) * inverse_d + a.eps);
+    const float experts_factor = rsqrtf(block_sum(experts_squares, scratch + 24) * inverse_d + a.eps);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      const uint32_t c = 4 * threadIdx.x + i * kSlab;
+      const float4 g = load4(a.experts + first, c, a.d);
+      const float4 wf = load4(a.dense_norm, c, a.d), wg = load4(a.experts_norm, c, a.d);
+      f[i] = make_float4(f[i].x * dense_factor * wf.x + g.x * experts_factor * wg.x,
+                         f[i].y * dense_factor * wf.y + g.y * experts_factor * wg.y,
+                         f[i].z * dense_factor * wf.z + g.z * experts_factor * wg.z,
+                         f[i].w * dense_factor * wf.w + g.w * experts_factor * wg.w);
+    }
   }
 
-  float delta_factor = 0.0f;
-  if (delta != nullptr) {
+  if (a.delta != nullptr) {
     float squares = 0.0f;
-    for (uint32_t c = 4 * threadIdx.x; c < a.d; c += kSlab) {
-      float4 f = load4(delta, c, a.d);
-      if (experts != nullptr) {
-        const float4 g = load4(experts, c, a.d);
-        const float4 wf = load4(a.dense_norm, c, a.d), wg = load4(a.experts_norm, c, a.d);
-        f = make_float4(f.x * dense_factor * wf.x + g.x * experts_factor * wg.x,
-                        f.y * dense_factor * wf.y + g.y * experts_factor * wg.y,
-                        f.z * dense_factor * wf.z + g.z * experts_factor * wg.z,
-                        f.w * dense_factor * wf.w + g.w * experts_factor * wg.w);
-      }
-      squares += dot4(f);
-      *reinterpret_cast<float4*>(values + c) = f;
+    float4 w[kPieces];
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      w[i] = load4(a.delta_norm, 4 * threadIdx.x + i * kSlab, a.d);
+      squares += dot4(f[i]);
     }
-    delta_factor = rsqrtf(block_sum(squares, scratch) * inverse_d + a.eps);
-  }
-
-  float squares = 0.0f;
-  for (uint32_t c = 4 * threadIdx.x; c < a.d; c += kSlab) {
-    float4 v = load4(x, c, a.d);
-    if (delta != nullptr) {
-      const float4 f = *reinterpret_cast<const float4*>(values + c);
-      const float4 w = load4(a.delta_norm, c, a.d);
-      v = make_float4((v.x + f.x * delta_factor * w.x) * a.scale, (v.y + f.y * delta_factor * w.y) * a.scale,
-                      (v.z + f.z * delta_factor * w.z) * a.scale, (v.w + f.w * delta_factor * w.w) * a.scale);
+    const float factor = rsqrtf(block_sum(squares, scratch) * inverse_d + a.eps);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      x[i] = make_float4((x[i].x + f[i].x * factor * w[i].x) * a.scale, (x[i].y + f[i].y * factor * w[i].y) * a.scale,
+                         (x[i].z + f[i].z * factor * w[i].z) * a.scale, (x[i].w + f[i].w * factor * w[i].w) * a.scale);
     }
-    if (writer && a.x_out != nullptr) store4(a.x_out + static_cast<uint64_t>(row) * a.d, c, a.d, v);
-    squares += dot4(v);
-    *reinterpret_cast<float4*>(values + c) = v;
   }
-  if (a.next_norm == nullptr) return;
-  const float factor = rsqrtf(block_sum(squares, scratch) * inverse_d + a.eps);
-  for (uint32_t c = 4 * threadIdx.x; c < a.d; c += kSlab) {
-    const float4 v = *reinterpret_cast<const float4*>(values + c);
-    const float4 w = load4(a.next_norm, c, a.d);
-    *reinterpret_cast<float4*>(values + c) =
-        make_float4(v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w);
+  float factor = 1.0f;
+  float4 w[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) w[i] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+  if (a.next_norm != nullptr) {
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      w[i] = load4(a.next_norm, 4 * threadIdx.x + i * kSlab, a.d);
+      squares += dot4(x[i]);
+    }
+    factor = rsqrtf(block_sum(squares, scratch + 8) * inverse_d + a.eps);
+  }
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const uint32_t c = 4 * threadIdx.x + i * kSlab;
+    if (c >= a.d) continue;
+    if (a.x_out != nullptr) store4(a.x_out + first, c, a.d, x[i]);
+    *reinterpret_cast<float4*>(values + c) = make_float4(x[i].x * factor * w[i].x, x[i].y * factor * w[i].y,
+                                                         x[i].z * factor * w[i].z, x[i].w * factor * w[i].w);
   }
 }
 
-// Quantises a row whose float4 pieces each thread owns (as residual_norm_row leaves them); pads with zeros to whole
+// Calls launch(std::integral_constant<int, pieces>) with the fewest pieces that hold a row of d columns.
+template <typename Launcher>
+void with_row_pieces(uint32_t d, const Launcher& launcher) {
+  if (d <= 2 * kSlab) return launcher(std::integral_constant<int, 2>{});
+  if (d <= 3 * kSlab) return launcher(std::integral_constant<int, 3>{});
+  if (d <= 4 * kSlab) return launcher(std::integral_constant<int, 4>{});
+  if (d <= 8 * kSlab) return launcher(std::integral_constant<int, 8>{});
+  throw std::logic_error("internal check failed: rows of more than 8192 columns");
+}
+
+// Quantises a row whose float4 pieces each thread owns (as residual_norm_pieces leaves them); pads with zeros to whole
 // steps.
 __device__ inline void quantise_row(const float* values, uint32_t columns, uint32_t steps, uint32_t* words,
                                     BlockMeta* meta, float* floats) {

@@ -6,20 +6,25 @@
 
 namespace carat::cuda {
 
-// Activations quantised to int8 per 32 values, in the order the packed weights are read: word (i * 8 + l) * 4 + w of a
-// step holds columns 32 l + 16 i + 4 w ... + 3. Scales are fp32; the integer sums of both halves of a block turn
-// offsets and minima of the weights into one multiplication.
-struct BlockMeta {
+// Activations rounded to 15 bits per 32 values: v = scale * (128 h + l) with int8 h and l, so that two integer dot
+// products against the weights are as exact as 16-bit activations. Words lie in the order the packed weights are read:
+// of the 128 words of a step the first 64 hold h and the others l; word (i * 8 + b) * 4 + w of each covers columns 32 b
+// + 16 i + 4 w ... + 3. The sums of both halves of a block turn offsets and minima of the weights into one
+// multiplication.
+struct alignas(16) BlockMeta {
   float scale;
-  int16_t sum_low;   // columns 0..15 of the block
-  int16_t sum_high;  // columns 16..31
+  int32_t sum_low;   // of 128 h + l over columns 0..15 of the block
+  int32_t sum_high;  // columns 16..31
+  int32_t unused;
 };
+
+inline constexpr uint32_t kStepWords = 128;
 
 // Rows of activations in device memory as products read them. Columns beyond the true width are zero.
 struct QuantisedRows {
-  uint32_t* words;  // [rows][steps * 64]
+  uint32_t* words;  // [rows][steps * kStepWords]
   BlockMeta* meta;  // [rows][steps * 8]
-  float* values;    // [rows][steps * 256] the same rows unquantised, for float weights; may be null
+  float* values;    // [rows][steps * 256] the same rows unrounded, for float weights; may be null
 };
 
 // v = (x + delta') * scale with delta' = rms(delta) * delta_norm, then n = rms(v) * next_norm: the step between any two

@@ -1,4 +1,4 @@
-// Host side of the matrix-vector products: tile choice (a pure function of shapes and SM count) and dispatch, and the
+// Host side of the matrix-vector products: grid choice (a pure function of shapes and SM count) and dispatch, and the
 // kernels that quantise rows on their own.
 #include "exec/cuda/kernels/matvec.cuh"
 
@@ -8,16 +8,17 @@
 namespace carat::cuda {
 namespace {
 
+template <int kPieces>
 __global__ void __launch_bounds__(kRowThreads)
     quantise_residual_norm_kernel(const __grid_constant__ ResidualNorm residual,
                                   const __grid_constant__ QuantisedRows out, uint32_t steps) {
   extern __shared__ __align__(16) float row_memory[];
-  __shared__ float scratch[8];
+  __shared__ float scratch[kSumScratch];
   wait_for_predecessor();
   release_successor();
-  residual_norm_row(residual, blockIdx.x, true, row_memory, scratch);
+  residual_norm_pieces<kPieces>(residual, blockIdx.x, row_memory, scratch);
   const uint64_t row = blockIdx.x;
-  quantise_row(row_memory, residual.d, steps, out.words + row * steps * 64, out.meta + row * steps * 8,
+  quantise_row(row_memory, residual.d, steps, out.words + row * steps * kStepWords, out.meta + row * steps * 8,
                out.values == nullptr ? nullptr : out.values + row * steps * kStep);
 }
 
@@ -27,65 +28,45 @@ __global__ void __launch_bounds__(kRowThreads)
   wait_for_predecessor();
   release_successor();
   const uint64_t row = blockIdx.x;
-  quantise_row(values + row * leading, cols, steps, out.words + row * steps * 64, out.meta + row * steps * 8,
+  quantise_row(values + row * leading, cols, steps, out.words + row * steps * kStepWords, out.meta + row * steps * 8,
                out.values == nullptr ? nullptr : out.values + row * steps * kStep);
 }
 
-bool has_float_weights(const MatvecJob& job) {
-  for (uint32_t p = 0; p < job.parts; ++p) {
-    if (is_float_packing(job.part[p].weights.packing)) return true;
-  }
-  return false;
-}
-
-struct MatvecChoice {
+// Two blocks a SM, half of what its registers can hold: the next kernel's blocks are then resident and have their first
+// weights in flight before this one has finished. Small matrices are cut finer by splitting columns over the warps of a
+// block; large ones are walked by a resident set of blocks, so that the pipeline never drains.
+MatvecGrid choose(const MatvecJob& job, uint32_t sm_count) {
+  const uint32_t resident = 2 * sm_count;
   MatvecGrid grid{};
-  uint32_t row_per_lane = 2;
-};
-
-// Enough blocks to fill every SM three times over where the matrix is large enough; smaller matrices are cut finer by
-// splitting columns over the warps of a block.
-MatvecChoice choose(const MatvecJob& job, uint32_t sm_count) {
-  const uint32_t resident = 3 * sm_count;
-  MatvecChoice choice;
-  const auto tiles_with = [&](uint32_t split, uint32_t row_per_lane, uint32_t part) {
-    const uint32_t rows_per_tile = 8 / split * 4 * row_per_lane;
+  if (job.output == MatvecOutput::kGeglu) {
+    grid.split = 1;
+    const uint32_t blocks = std::min((job.part[0].weights.rows + 31) / 32, resident);
+    for (uint32_t p = 1; p <= kMatvecParts; ++p) grid.first_block[p] = blocks;
+    return grid;
+  }
+  const auto tiles_with = [&](uint32_t split, uint32_t part) {
+    const uint32_t rows_per_tile = 8 / split * 4;
     return (job.part[part].weights.rows + rows_per_tile - 1) / rows_per_tile;
   };
-  if (job.output == MatvecOutput::kGeglu) {
-    choice.grid.split = 1;
-    const uint32_t blocks = std::min((job.part[0].weights.rows + 31) / 32, resident);
-    choice.grid.first_block[0] = 0;
-    for (uint32_t p = 1; p <= kMatvecParts; ++p) choice.grid.first_block[p] = blocks;
-    return choice;
-  }
-  const uint32_t steps = job.part[0].weights.steps;
-  const auto total_tiles = [&](uint32_t split, uint32_t row_per_lane) {
+  const auto total_tiles = [&](uint32_t split) {
     uint32_t total = 0;
-    for (uint32_t p = 0; p < job.parts; ++p) total += tiles_with(split, row_per_lane, p);
+    for (uint32_t p = 0; p < job.parts; ++p) total += tiles_with(split, p);
     return total;
   };
-  uint32_t split = 1;
-  if (total_tiles(1, 2) < resident) {
-    choice.row_per_lane = 1;
-    while (split < 8 && split * 2 <= steps && total_tiles(split, 1) < 2 * sm_count) split *= 2;
-  }
-  choice.grid.split = split;
+  grid.split = 1;
+  while (grid.split < 8 && grid.split * 2 <= job.part[0].weights.steps && total_tiles(grid.split) < 2 * resident)
+    grid.split *= 2;
+  const uint32_t total = total_tiles(grid.split);
   uint32_t next = 0;
-  const uint32_t total = total_tiles(split, choice.row_per_lane);
   for (uint32_t p = 0; p < kMatvecParts; ++p) {
-    choice.grid.first_block[p] = next;
+    grid.first_block[p] = next;
     if (p >= job.parts) continue;
-    const uint32_t tiles = tiles_with(split, choice.row_per_lane, p);
-    // Many more tiles than the GPU can hold: a resident set of blocks loops, so that the pipeline never drains.
-    const uint32_t share =
-        total > 2 * resident
-            ? std::max<uint32_t>(1, static_cast<uint32_t>(static_cast<uint64_t>(resident) * tiles / total))
-            : tiles;
-    next += std::min(tiles, share);
+    const uint32_t tiles = tiles_with(grid.split, p);
+    const auto share = static_cast<uint32_t>(static_cast<uint64_t>(resident) * tiles / total);
+    next += std::min(tiles, std::max(1u, share));
   }
-  choice.grid.first_block[kMatvecParts] = next;
-  return choice;
+  grid.first_block[kMatvecParts] = next;
+  return grid;
 }
 
 void check_job(const MatvecJob& job) {
@@ -95,42 +76,53 @@ void check_job(const MatvecJob& job) {
     good = job.parts == 2 && job.part[0].weights.packing == job.part[1].weights.packing &&
            job.part[0].weights.rows == job.part[1].weights.rows && job.rows <= 8;
   }
-  if (good && job.input == MatvecInput::kResidualNorm) good = job.residual.d == job.part[0].weights.cols;
   if (!good) throw std::logic_error("internal check failed: matvec job");
 }
 
 }  // namespace
 
 uint32_t matvec_max_rows(uint32_t cols, bool float_weights, uint32_t shared_memory) {
-  for (uint32_t rows = 8; rows > 1; rows /= 2) {
-    if (matvec_shared_bytes(rows, 2, steps_of(cols), float_weights, MatvecInput::kResidualNorm) <= shared_memory)
-      return rows;
+  for (uint32_t rows = kMatvecRows; rows > 1; rows /= 2) {
+    if (matvec_shared_bytes(rows, steps_of(cols), float_weights) <= shared_memory) return rows;
   }
   return 1;
 }
 
 void matvec(const MatvecJob& job, uint32_t sm_count, const Launch& how) {
   check_job(job);
-  const MatvecChoice choice = choose(job, sm_count);
-  const uint32_t rows = job.rows <= 2 ? job.rows : job.rows <= 4 ? 4 : 8;  // buffers are padded to the variant's rows
-  const size_t shared_bytes =
-      matvec_shared_bytes(rows, choice.row_per_lane, job.part[0].weights.steps, has_float_weights(job), job.input);
-  switch (rows) {
-    case 1:
-      return matvec_rows_1(job, choice.grid, choice.row_per_lane, shared_bytes, how);
-    case 2:
-      return matvec_rows_2(job, choice.grid, choice.row_per_lane, shared_bytes, how);
-    case 4:
-      return matvec_rows_4(job, choice.grid, choice.row_per_lane, shared_bytes, how);
+  const Packing packing = job.part[0].weights.packing;
+  for (uint32_t p = 1; p < job.parts; ++p) {
+    if (job.part[p].weights.packing == packing) continue;
+    // Files mix formats within a group: the parts up to here in one launch, the others after it.
+    MatvecJob first = job, rest = job;
+    first.parts = p;
+    rest.parts = job.parts - p;
+    std::copy(job.part + p, job.part + job.parts, rest.part);
+    matvec(first, sm_count, how);
+    matvec(rest, sm_count, how);
+    return;
+  }
+  const MatvecGrid grid = choose(job, sm_count);
+  switch (packing) {
+    case Packing::kQ8:
+      return matvec_8bit(job, grid, how);
+    case Packing::kQ4:
+    case Packing::kQ4K:
+      return matvec_4bit(job, grid, how);
+    case Packing::kQ5K:
+    case Packing::kQ6K:
+      return matvec_6bit(job, grid, how);
     default:
-      return matvec_rows_8(job, choice.grid, choice.row_per_lane, shared_bytes, how);
+      return matvec_float(job, grid, how);
   }
 }
 
 void quantise_residual_norm(const ResidualNorm& residual, uint32_t rows, const QuantisedRows& out, const Launch& how) {
   const uint32_t steps = steps_of(residual.d);
-  launch("quantise_residual_norm", quantise_residual_norm_kernel, dim3(rows), dim3(kRowThreads),
-         static_cast<size_t>(steps) * kStep * 4, how, residual, out, steps);
+  with_row_pieces(residual.d, [&](auto pieces) {
+    launch("quantise_residual_norm", quantise_residual_norm_kernel<pieces()>, dim3(rows), dim3(kRowThreads),
+           static_cast<size_t>(steps) * kStep * 4, how, residual, out, steps);
+  });
 }
 
 void quantise_floats(const float* values, uint32_t rows, uint32_t cols, uint32_t leading, const QuantisedRows& out,

@@ -10,12 +10,10 @@ namespace carat::cuda {
 
 inline constexpr uint32_t kMatvecRows = 8;  // most activation rows of one launch
 inline constexpr uint32_t kMatvecParts = 3;
-
 // Where the activations of a product come from.
 enum class MatvecInput : uint32_t {
-  kQuantised,     // already quantised rows
-  kFloats,        // fp32 rows [rows, cols], quantised by each block
-  kResidualNorm,  // computed by each block from the residual stream
+  kQuantised,  // already quantised rows
+  kFloats,     // fp32 rows [rows, cols], quantised by each block
 };
 
 // What happens to the results.
@@ -40,7 +38,6 @@ struct MatvecJob {
   MatvecInput input = MatvecInput::kQuantised;
   QuantisedRows quantised{};      // kQuantised
   const float* floats = nullptr;  // kFloats, [rows, cols]
-  ResidualNorm residual{};        // kResidualNorm
   MatvecOutput output = MatvecOutput::kStore;
   QuantisedRows geglu{};  // kGeglu: rows of part[0].weights.rows columns; values may be null
   uint32_t geglu_steps = 0;

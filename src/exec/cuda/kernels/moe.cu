@@ -155,7 +155,7 @@ __device__ float expert_dot(const PackedView& w, uint64_t first_cell, const uint
   for (uint32_t step = 0; step < w.steps; ++step) {
     typename Dot::Regs regs;
     Dot::load(w, first_cell + step, lane8, regs);
-    const LaneActivation a{reinterpret_cast<const uint4*>(words + step * 64) + lane8, meta + step * 8 + lane8,
+    const LaneActivation a{reinterpret_cast<const uint4*>(words + step * kStepWords) + lane8, meta + step * 8 + lane8,
                            Dot::kFloat ? values + step * kStep : nullptr};
     sum += lane_dot<Dot>(regs, a, lane8);
   }
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(256, 3)
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t column = blockIdx.x * 32 + warp * 4 + lane / 8;
   const uint32_t safe = min(column, F - 1);
-  const uint32_t* words = x.words + static_cast<uint64_t>(row) * steps * 64;
+  const uint32_t* words = x.words + static_cast<uint64_t>(row) * steps * kStepWords;
   const BlockMeta* meta = x.meta + static_cast<uint64_t>(row) * steps * 8;
   const float* values = x.values == nullptr ? nullptr : x.values + static_cast<uint64_t>(row) * steps * kStep;
   const float g =
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(256, 3)
   if (warp != 0) return;
 
   const uint64_t first = (static_cast<uint64_t>(row) * used + slot) * act_steps;
-  quantise_warp(tile[lane], blockIdx.x * 32 + lane, acts.words + first * 64, acts.meta + first * 8,
+  quantise_warp(tile[lane], blockIdx.x * 32 + lane, acts.words + first * kStepWords, acts.meta + first * 8,
                 acts.values == nullptr ? nullptr : acts.values + first * kStep);
 }
 
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(256, 3)
     const uint64_t act = static_cast<uint64_t>(row) * used + slot;
     const uint64_t expert = ids[act];
     sum += weights[act] *
-           expert_dot_any(down, expert * d + safe, acts.words + act * steps * 64, acts.meta + act * steps * 8,
+           expert_dot_any(down, expert * d + safe, acts.words + act * steps * kStepWords, acts.meta + act * steps * 8,
                           acts.values == nullptr ? nullptr : acts.values + act * steps * kStep, lane % 8);
   }
   if (lane % 8 == 0 && column < d) out[static_cast<uint64_t>(row) * d + column] = sum;

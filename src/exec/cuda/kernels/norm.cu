@@ -6,14 +6,14 @@
 namespace carat::cuda {
 namespace {
 
-template <typename Out>
+template <int kPieces, typename Out>
 __global__ void __launch_bounds__(kRowThreads)
     residual_norm_kernel(const __grid_constant__ ResidualNormOf<__nv_bfloat16> residual, Out* out) {
   extern __shared__ __align__(16) float row_memory[];
-  __shared__ float scratch[8];
+  __shared__ float scratch[kSumScratch];
   wait_for_predecessor();
   release_successor();
-  residual_norm_row(residual, blockIdx.x, true, row_memory, scratch);
+  residual_norm_pieces<kPieces>(residual, blockIdx.x, row_memory, scratch);
   if (out == nullptr) return;
   Out* to = out + static_cast<uint64_t>(blockIdx.x) * residual.d;
   for (uint32_t c = 4 * threadIdx.x; c < residual.d; c += kSlab) {
@@ -39,8 +39,10 @@ __global__ void to_bf16_kernel(const float* values, uint64_t count, __nv_bfloat1
 template <typename Out>
 void launch_residual_norm(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, Out* out, const Launch& how) {
   const size_t shared_bytes = (residual.d + 3) / 4 * 4 * sizeof(float);
-  if (shared_bytes > 48 * 1024) allow_shared_memory(residual_norm_kernel<Out>, shared_bytes, "residual_norm");
-  launch("residual_norm", residual_norm_kernel<Out>, dim3(rows), dim3(kRowThreads), shared_bytes, how, residual, out);
+  with_row_pieces(residual.d, [&](auto pieces) {
+    launch("residual_norm", residual_norm_kernel<pieces(), Out>, dim3(rows), dim3(kRowThreads), shared_bytes, how,
+           residual, out);
+  });
 }
 
 }  // namespace

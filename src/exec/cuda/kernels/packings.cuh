@@ -25,9 +25,16 @@ __device__ __forceinline__ uint2 load_stream2(const void* p) {
   return v;
 }
 
+// Brings `lines` lines of 128 bytes into L2, one per lane of the row group.
+__device__ __forceinline__ void prefetch_lines(const void* plane, uint64_t offset, uint32_t lines, uint32_t lane8) {
+  if (lane8 < lines) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(plane) + offset + 128 * lane8));
+  }
+}
+
 // Activations of one row and step as seen by one lane, in shared memory.
 struct LaneActivation {
-  const uint4* words;     // [2][8] uint4 of the step, at [lane8]
+  const uint4* words;     // at [lane8] of uint4 [2 parts][2 halves][8]: high parts of both halves, then low parts
   const BlockMeta* meta;  // at [lane8]
   const float* values;    // 256 floats of the step
 };
@@ -37,6 +44,15 @@ __device__ __forceinline__ int dot16(const uint4& a, const uint4& x, int sum) {
   sum = __dp4a(static_cast<int>(a.y), static_cast<int>(x.y), sum);
   sum = __dp4a(static_cast<int>(a.z), static_cast<int>(x.z), sum);
   return __dp4a(static_cast<int>(a.w), static_cast<int>(x.w), sum);
+}
+
+// Sum of 16 weights (int8) times 128 h + l of one half of the block; at most 2^25, so nothing overflows.
+__device__ __forceinline__ int dot_half(const uint4& w, const LaneActivation& a, int half) {
+  return 128 * dot16(w, a.words[8 * half], 0) + dot16(w, a.words[16 + 8 * half], 0);
+}
+__device__ __forceinline__ int dot_block(const uint4& low, const uint4& high, const LaneActivation& a) {
+  return 128 * dot16(high, a.words[8], dot16(low, a.words[0], 0)) +
+         dot16(high, a.words[24], dot16(low, a.words[16], 0));
 }
 
 __device__ __forceinline__ uint4 low_nibbles(const uint4& q) {
@@ -49,11 +65,15 @@ __device__ __forceinline__ uint4 high_nibbles(const uint4& q) {
 
 struct DotQ8 {
   static constexpr bool kFloat = false;
-  static constexpr int kDepth = 2;  // steps in flight per lane and row
+  static constexpr int kDepth = 3;  // steps in flight per lane
   struct Regs {
     uint4 low, high;
     __half d;
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    prefetch_lines(w.quants, cell * 256, 2, lane8);
+    prefetch_lines(w.scales, cell * 16, 1, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     const auto* q = static_cast<const uint4*>(w.quants) + cell * 16 + lane8;
     r.low = load_stream(q);
@@ -61,24 +81,28 @@ struct DotQ8 {
     r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
-    const int sum = dot16(r.high, a.words[8], dot16(r.low, a.words[0], 0));
+    const int sum = dot_block(r.low, r.high, a);
     return __half2float(r.d) * a.meta->scale * static_cast<float>(sum);
   }
 };
 
 struct DotQ4 {
   static constexpr bool kFloat = false;
-  static constexpr int kDepth = 4;
+  static constexpr int kDepth = 5;
   struct Regs {
     uint4 q;
     __half d;
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    prefetch_lines(w.quants, cell * 128, 1, lane8);
+    prefetch_lines(w.scales, cell * 16, 1, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
     r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
-    const int sum = dot16(high_nibbles(r.q), a.words[8], dot16(low_nibbles(r.q), a.words[0], 0));
+    const int sum = dot_block(low_nibbles(r.q), high_nibbles(r.q), a);
     const BlockMeta meta = *a.meta;
     return __half2float(r.d) * meta.scale * static_cast<float>(sum - 8 * (meta.sum_low + meta.sum_high));
   }
@@ -90,6 +114,10 @@ struct DotQ4K {
   struct Regs {
     uint4 q, header;
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    prefetch_lines(w.quants, cell * 128, 1, lane8);
+    prefetch_lines(w.scales, cell * 16, 1, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
     r.header = __ldg(static_cast<const uint4*>(w.scales) + cell);
@@ -104,7 +132,7 @@ struct DotQ4K {
     return meta.scale * (scale * static_cast<float>(sum) - minimum * static_cast<float>(meta.sum_low + meta.sum_high));
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
-    const int sum = dot16(high_nibbles(r.q), a.words[8], dot16(low_nibbles(r.q), a.words[0], 0));
+    const int sum = dot_block(low_nibbles(r.q), high_nibbles(r.q), a);
     return combine(r.header, sum, *a.meta);
   }
 };
@@ -116,6 +144,10 @@ struct DotQ5K {
     uint4 q, header;
     uint32_t fifth;
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    DotQ4K::prefetch(w, cell, lane8);
+    prefetch_lines(w.high, cell * 32, 1, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     DotQ4K::Regs base;
     DotQ4K::load(w, cell, lane8, base);
@@ -132,7 +164,7 @@ struct DotQ5K {
     low.z |= fifth_bits(r.fifth, 2), low.w |= fifth_bits(r.fifth, 3);
     high.x |= fifth_bits(r.fifth, 4), high.y |= fifth_bits(r.fifth, 5);
     high.z |= fifth_bits(r.fifth, 6), high.w |= fifth_bits(r.fifth, 7);
-    return DotQ4K::combine(r.header, dot16(high, a.words[8], dot16(low, a.words[0], 0)), *a.meta);
+    return DotQ4K::combine(r.header, dot_block(low, high, a), *a.meta);
   }
 };
 
@@ -145,6 +177,11 @@ struct DotQ6K {
     uint16_t scales;
     __half d;
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    prefetch_lines(w.quants, cell * 128, 1, lane8);
+    prefetch_lines(w.high, cell * 64, 1, lane8);
+    prefetch_lines(w.scales, cell * 16, 1, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
     r.top = load_stream2(static_cast<const uint2*>(w.high) + cell * 8 + lane8);
@@ -161,10 +198,11 @@ struct DotQ6K {
     high.x |= top_bits(r.top.y, 0), high.y |= top_bits(r.top.y, 1);
     high.z |= top_bits(r.top.y, 2), high.w |= top_bits(r.top.y, 3);
     const BlockMeta meta = *a.meta;
-    const int first = dot16(low, a.words[0], 0) - 32 * meta.sum_low;
-    const int second = dot16(high, a.words[8], 0) - 32 * meta.sum_high;
+    const int first = dot_half(low, a, 0) - 32 * meta.sum_low;
+    const int second = dot_half(high, a, 1) - 32 * meta.sum_high;
     const int s0 = static_cast<int8_t>(r.scales & 0xff), s1 = static_cast<int8_t>(r.scales >> 8);
-    return __half2float(r.d) * meta.scale * static_cast<float>(s0 * first + s1 * second);
+    return __half2float(r.d) * meta.scale *
+           (static_cast<float>(s0) * static_cast<float>(first) + static_cast<float>(s1) * static_cast<float>(second));
   }
 };
 
@@ -175,6 +213,9 @@ struct Dot16Bit {
   struct Regs {
     uint4 piece[4];
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    prefetch_lines(w.quants, cell * 512, 4, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     const auto* q = static_cast<const uint4*>(w.quants) + cell * 32 + lane8;
 #pragma unroll
@@ -223,6 +264,9 @@ struct DotF32 {
   struct Regs {
     uint4 piece[8];
   };
+  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
+    prefetch_lines(w.quants, cell * 1024, 8, lane8);
+  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     const auto* q = static_cast<const uint4*>(w.quants) + cell * 64 + lane8;
 #pragma unroll

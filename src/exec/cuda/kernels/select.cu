@@ -166,8 +166,8 @@ void pick_logits(const float* logits, const int32_t* tokens, uint32_t count, flo
 }
 
 void softcap(float* logits, uint64_t count, float cap, uint32_t* non_finite, const Launch& how) {
-  launch("softcap", softcap_kernel, dim3(static_cast<uint32_t>((count + 255) / 256)), dim3(256), 0, how, logits, count, cap,
-         non_finite);
+  launch("softcap", softcap_kernel, dim3(static_cast<uint32_t>((count + 255) / 256)), dim3(256), 0, how, logits, count,
+         cap, non_finite);
 }
 
 void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
