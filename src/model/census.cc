@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <optional>
+
+#include "model/tensor_name.h"
 
 namespace carat::model {
 
@@ -24,20 +24,6 @@ constexpr std::array<std::string_view, 3> kGlobalVectors = {"output_norm.weight"
 template <size_t kSize>
 bool contains(const std::array<std::string_view, kSize>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
-}
-
-struct BlockTensor {
-  uint32_t layer;
-  std::string_view kind;
-};
-
-std::optional<BlockTensor> split_block_name(std::string_view name) {
-  if (!name.starts_with("blk.")) return std::nullopt;
-  uint32_t layer = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + 4, end, layer);
-  if (error != std::errc() || rest == end || *rest != '.') return std::nullopt;
-  return BlockTensor{layer, std::string_view(rest + 1, end)};
 }
 
 }  // namespace

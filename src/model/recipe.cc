@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <iterator>
 #include <map>
 #include <set>
 
 #include "base/error.h"
+#include "model/tensor_name.h"
 
 namespace carat::model {
 
@@ -47,22 +47,6 @@ bool stays_float32(const TensorShape& tensor) {
 // The embedding tables and the LM head.
 bool is_table(std::string_view name) {
   return name == "token_embd.weight" || name == "per_layer_token_embd.weight" || name == "output.weight";
-}
-
-// "blk.3.ffn_down.weight" is kind "ffn_down.weight" of layer 3; a tensor outside blocks is its own kind.
-struct Place {
-  std::string_view kind;
-  uint32_t layer = 0;
-};
-
-Place place_of(std::string_view name) {
-  constexpr std::string_view kPrefix = "blk.";
-  if (!name.starts_with(kPrefix)) return {name};
-  uint32_t layer = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, layer);
-  if (error != std::errc() || rest == end || *rest != '.') return {name};
-  return {std::string_view(rest + 1, end), layer};
 }
 
 // The layers whose attn_v and ffn_down keep more bits: the first and last eighth and every third between.
@@ -144,29 +128,26 @@ std::vector<Format> Recipe::formats(std::span<const TensorShape> tensors) const 
   // Files need not list layers in order, so a tensor's ordinal among its kind comes from the layer numbers.
   std::map<std::string_view, std::set<uint32_t>> layers_of_kind;
   for (const TensorShape& tensor : tensors) {
-    const Place place = place_of(tensor.name);
-    if (has_sensitive_layers(place.kind)) layers_of_kind[place.kind].insert(place.layer);
+    const auto block = split_block_name(tensor.name);
+    if (block && has_sensitive_layers(block->kind)) layers_of_kind[block->kind].insert(block->layer);
   }
   std::vector<Format> chosen;
   chosen.reserve(tensors.size());
   for (const TensorShape& tensor : tensors) {
-    const Place place = place_of(tensor.name);
     if (stays_float32(tensor)) {
       chosen.push_back(Format::kF32);
       continue;
     }
     Format format = base_;
-    if (kind_ != Kind::kPure) {
-      if (keeps_float_type(place.kind)) {
-        format = Format::kBF16;
-      } else if (is_table(place.kind) && base_ != Format::kQ8_0) {
-        format = Format::kQ6_K;
-      } else if (kind_ == Kind::kMedium && has_sensitive_layers(place.kind)) {
-        const std::set<uint32_t>& layers = layers_of_kind[place.kind];
-        const auto ordinal = std::distance(layers.begin(), layers.find(place.layer));
-        if (wants_more_bits(static_cast<uint32_t>(ordinal), static_cast<uint32_t>(layers.size())))
-          format = Format::kQ6_K;
-      }
+    const auto block = split_block_name(tensor.name);
+    if (keeps_float_type(tensor.name)) {
+      format = Format::kBF16;
+    } else if (kind_ != Kind::kPure && is_table(tensor.name) && base_ != Format::kQ8_0) {
+      format = Format::kQ6_K;
+    } else if (kind_ == Kind::kMedium && block && has_sensitive_layers(block->kind)) {
+      const std::set<uint32_t>& layers = layers_of_kind[block->kind];
+      const auto ordinal = std::distance(layers.begin(), layers.find(block->layer));
+      if (wants_more_bits(static_cast<uint32_t>(ordinal), static_cast<uint32_t>(layers.size()))) format = Format::kQ6_K;
     }
     chosen.push_back(fit_to_width(format, tensor.ne[0]));
   }
