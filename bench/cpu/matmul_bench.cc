@@ -39,8 +39,8 @@ void multiply(benchmark::State& state, const KernelTable& kernels, quant::Format
               uint64_t weight_bytes, uint32_t rows) {
   const Setup setup(format, weight_bytes, rows);
   const WeightMatrix weights(kernels, setup.matrix, int16);
-  ActivationBuffer activations(kernels, rows, kCols, int16);
-  activations.set_source(setup.inputs.data(), kCols, rows, kCols);
+  ActivationBuffer activations(kernels, rows, kCols);
+  activations.set_source(setup.inputs.data(), kCols, rows, kCols, int16);
   for (uint32_t tile = 0; tile < activations.tiles().count(); ++tile) {
     activations.quantise(activations.tiles().tile(tile));
   }

@@ -21,8 +21,7 @@ ActivationBuffer::ActivationBuffer(const KernelTable& kernels, uint32_t max_rows
     : kernels_(&kernels),
       max_rows_(max_rows),
       max_cols_(max_cols),
-      high_(size_t{max_rows} * max_cols),
-      low_(size_t{max_rows} * max_cols),
+      quants_(size_t{max_rows} * max_cols),
       scales_(size_t{max_rows} * max_cols / 32),
       offsets32_(size_t{max_rows} * max_cols / 32),
       offsets16_(size_t{max_rows} * max_cols / 16),
@@ -32,10 +31,13 @@ ActivationBuffer::ActivationBuffer(const KernelTable& kernels, uint32_t max_rows
 void ActivationBuffer::set_source(const float* values, size_t stride, uint32_t rows, uint32_t cols, bool int16,
                                   const uint32_t* index) {
   CARAT_CHECK(rows <= max_rows_ && cols <= max_cols_);
-  view_.quantised = {high_.data(),      int16 ? low_.data() : nullptr,
-                     scales_.data(),    offsets32_.data(),
-                     offsets16_.data(), sums32_.data(),
-                     sums16_.data()};
+  view_.quantised = {.bytes = int16 ? nullptr : reinterpret_cast<int8_t*>(quants_.data()),
+                     .words = int16 ? quants_.data() : nullptr,
+                     .scales = scales_.data(),
+                     .offsets32 = offsets32_.data(),
+                     .offsets16 = offsets16_.data(),
+                     .sums32 = sums32_.data(),
+                     .sums16 = sums16_.data()};
   view_.values = values;
   view_.stride = stride;
   view_.index = index;
@@ -47,8 +49,8 @@ Activations ActivationBuffer::slice(uint32_t first, uint32_t rows) const {
   CARAT_CHECK(first + rows <= view_.rows);
   const size_t values = size_t{first} * view_.cols;
   Activations part = view_;
-  part.quantised.high += values;
-  if (part.quantised.low != nullptr) part.quantised.low += values;
+  if (part.quantised.bytes != nullptr) part.quantised.bytes += values;
+  if (part.quantised.words != nullptr) part.quantised.words += values;
   part.quantised.scales += values / 32;
   part.quantised.offsets32 += values / 32;
   part.quantised.offsets16 += values / 16;

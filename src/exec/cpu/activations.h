@@ -43,8 +43,7 @@ class ActivationBuffer {
   const KernelTable* kernels_;
   uint32_t max_rows_;
   uint32_t max_cols_;
-  AlignedBuffer<int8_t> high_;
-  AlignedBuffer<int8_t> low_;
+  AlignedBuffer<int16_t> quants_;  // holds bytes in int8 mode
   AlignedBuffer<float> scales_;
   AlignedBuffer<int32_t> offsets32_;
   AlignedBuffer<int32_t> offsets16_;

@@ -26,11 +26,8 @@ using model::LayerWeights;
 using namespace cpu;
 
 Precision choose_precision(const KernelChoices& choices) {
-  const std::string_view name = choices.find("activations").value_or("mixed");
-  if (name == "int8") return {.layers = false, .head = false};
-  if (name == "mixed") return {.layers = false, .head = true};
-  CARAT_CHECK(name == "int16");
-  return {.layers = true, .head = true};
+  // The head's rounding goes straight into the logits, and with one row it waits for memory either way.
+  return {.layers = choices.find("activations") != "int8", .head = true};
 }
 
 const ExecutorOptions& checked(const ExecutorOptions& options) {
@@ -183,8 +180,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
   rows_.reserve(options_.chunk);
   if (options_.log) {
     options_.log->info("CPU executor: {} kernels, {} threads, activations as {}, {} MiB for keys and values",
-                       kernels_.name, pool_.size(), options_.kernels.find("activations").value_or("mixed"),
-                       cache_.bytes() >> 20);
+                       kernels_.name, pool_.size(), precision_.layers ? "int16" : "int8", cache_.bytes() >> 20);
   }
 }
 

@@ -13,15 +13,15 @@ namespace carat::exec::cpu {
 
 inline constexpr uint32_t kBlock = 32;  // activations share one scale per block, and all weight formats divide it
 
-// Rows of activations as small integers: x ~ scale * q, one fp32 scale for 32 values. q is one byte (int8), or
-// 128 * high + low of two bytes (int16 mode), which makes the rounding of activations negligible.
+// Rows of activations as integers: x ~ scale * q, one fp32 scale for 32 values. q has 8 bits, or 15 (int16 mode), which
+// makes the rounding of activations negligible.
 //
 // Rows are stored in tiles of `width` rows (kernel width, or the powers of two that make up the rest) so that the inner
 // loop reads one stream: every array below has its rows innermost within a tile, and a tile that begins at row r begins
 // at r * (entries of one row).
 struct QuantisedRows {
-  int8_t* high;        // [cols / 4][width][4]
-  int8_t* low;         // the same; nullptr in int8 mode
+  int8_t* bytes;       // int8 mode: [cols / 4][width][4]
+  int16_t* words;      // int16 mode: the same, each four in the order 0, 2, 1, 3 in which weights are widened
   float* scales;       // [cols / 32][width]
   int32_t* offsets32;  // [cols / 32][width]: -128 * sum of q over the block, what unsigned weights add too much
   int32_t* offsets16;  // [cols / 16][width]: the same over each half block

@@ -40,53 +40,50 @@ inline size_t panel_scratch_bytes(uint32_t max_rows) {
 
 // One tile of activation rows from some column on.
 struct RowTile {
-  const int8_t* high;
-  const int8_t* low;
+  const uint8_t* quants;  // bytes or words of the four quants of (column / 4, row)
   const float* scales;
   const int32_t* offsets;  // of sub-blocks of the format's size
   const float* sums;
 };
 
+template <bool kInt16>
+constexpr size_t kQuantBytes = kInt16 ? 2 : 1;
+
 template <typename Format, bool kInt16, int kRows>
 inline RowTile row_tile(const Activations& a, uint32_t row, uint32_t col) {
   constexpr bool kHalfBlocks = Format::kSub == 16;
   const QuantisedRows& q = a.quantised;
-  const size_t byte = size_t{row} * a.cols + size_t{col} * kRows;
+  const void* quants = kInt16 ? static_cast<const void*>(q.words) : static_cast<const void*>(q.bytes);
+  const size_t quant = size_t{row} * a.cols + size_t{col} * kRows;
   const size_t block = size_t{row} * (a.cols / kBlock) + size_t{col / kBlock} * kRows;
   const size_t sub = size_t{row} * (a.cols / Format::kSub) + size_t{col / Format::kSub} * kRows;
-  return {q.high + byte, kInt16 ? q.low + byte : nullptr, q.scales + block,
+  return {static_cast<const uint8_t*>(quants) + quant * kQuantBytes<kInt16>, q.scales + block,
           (kHalfBlocks ? q.offsets16 : q.offsets32) + sub, (kHalfBlocks ? q.sums16 : q.sums32) + sub};
-}
-
-template <typename Format>
-inline Ints dot(Ints sum, Ints weights, Ints activations) {
-  return Format::kWide ? dot_wide(sum, weights, activations) : dot_narrow(sum, weights, activations);
 }
 
 // The integer dots of one sub-block with each row of the tile.
 template <typename Format, bool kInt16, int kRows>
-inline void dot_sub_block(const uint8_t* panel, const int8_t* high, const int8_t* low, const int32_t* offsets,
-                          Ints totals[kRows]) {
-  constexpr bool kStartsAtZero = Format::kAffine || (Format::kWide && !kWideIsUnsigned);
-  Ints highs[kRows];
+inline void dot_sub_block(const uint8_t* panel, const uint8_t* quants, const int32_t* offsets, Ints totals[kRows]) {
+  constexpr bool kSigned = Format::kWide && !kWideIsUnsigned;
   for (int r = 0; r < kRows; ++r) {
-    totals[r] = kStartsAtZero ? broadcast_int(0) : shift_right_signed<Format::kZeroShift>(broadcast_int(offsets[r]));
-    highs[r] = broadcast_int(0);
+    totals[r] = Format::kAffine || kSigned ? broadcast_int(0)
+                                           : shift_right_signed<Format::kZeroShift>(broadcast_int(offsets[r]));
   }
   for (int j = 0; j < Format::kSub / 4; ++j) {
     const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
-    for (int r = 0; r < kRows; ++r) {
-      const int at = 4 * (j * kRows + r);
-      if constexpr (kInt16) {
-        highs[r] = dot<Format>(highs[r], weights, broadcast_bytes(high + at));
-        totals[r] = dot<Format>(totals[r], weights, broadcast_bytes(low + at));
-      } else {
-        totals[r] = dot<Format>(totals[r], weights, broadcast_bytes(high + at));
+    if constexpr (kInt16) {
+      const Ints even = even_bytes<kSigned>(weights), odd = odd_bytes<kSigned>(weights);
+      for (int r = 0; r < kRows; ++r) {
+        const uint8_t* four = quants + 8 * (j * kRows + r);
+        totals[r] = dot_pairs(totals[r], even, broadcast_bytes(four));
+        totals[r] = dot_pairs(totals[r], odd, broadcast_bytes(four + 4));
+      }
+    } else {
+      for (int r = 0; r < kRows; ++r) {
+        const Ints four = broadcast_bytes(quants + 4 * (j * kRows + r));
+        totals[r] = Format::kWide ? dot_wide(totals[r], weights, four) : dot_narrow(totals[r], weights, four);
       }
     }
-  }
-  if constexpr (kInt16) {
-    for (int r = 0; r < kRows; ++r) totals[r] = add(totals[r], shift_left<7>(highs[r]));
   }
 }
 
@@ -99,7 +96,7 @@ inline void accumulate(const Panel& panel, uint32_t cols, RowTile a, Floats sums
   for (uint32_t col = 0; col < cols; col += kBlock) {
     for (int sub = 0; sub < kSubs; ++sub) {
       Ints totals[kRows];
-      dot_sub_block<Format, kInt16, kRows>(bytes, a.high, a.low, a.offsets, totals);
+      dot_sub_block<Format, kInt16, kRows>(bytes, a.quants, a.offsets, totals);
       const Floats scale = load(scales);
       for (int r = 0; r < kRows; ++r) {
         sums[r] = multiply_add(multiply(to_floats(totals[r]), scale), broadcast(a.scales[r]), sums[r]);
@@ -112,8 +109,7 @@ inline void accumulate(const Panel& panel, uint32_t cols, RowTile a, Floats sums
       }
       bytes += Format::kSub * kLanes;
       scales += kLanes;
-      a.high += Format::kSub * kRows;
-      if constexpr (kInt16) a.low += Format::kSub * kRows;
+      a.quants += Format::kSub * kRows * kQuantBytes<kInt16>;
       a.offsets += kRows;
     }
     a.scales += kRows;

@@ -141,6 +141,18 @@ inline Ints dot_wide(Ints sum, Ints weights, Ints activations) {
   return dot_narrow(sum, _mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights));
 }
 
+template <bool kSigned>
+inline Ints even_bytes(Ints v) {
+  return kSigned ? _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8) : _mm256_and_si256(v, _mm256_set1_epi32(0x00ff00ff));
+}
+template <bool kSigned>
+inline Ints odd_bytes(Ints v) {
+  return kSigned ? _mm256_srai_epi16(v, 8) : _mm256_srli_epi16(v, 8);
+}
+inline Ints dot_pairs(Ints sum, Ints weights, Ints activations) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(weights, activations));
+}
+
 inline Ints lookup(const int8_t table[16], Ints nibbles) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), nibbles);

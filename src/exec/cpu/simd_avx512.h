@@ -121,6 +121,19 @@ inline Ints dot_narrow(Ints sum, Ints weights, Ints activations) {
 }
 inline Ints dot_wide(Ints sum, Ints weights, Ints activations) { return dot_narrow(sum, weights, activations); }
 
+// Bytes 0 and 2, or 1 and 3, of each lane as two 16-bit numbers.
+template <bool kSigned>
+inline Ints even_bytes(Ints v) {
+  return kSigned ? _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8) : _mm512_and_si512(v, _mm512_set1_epi32(0x00ff00ff));
+}
+template <bool kSigned>
+inline Ints odd_bytes(Ints v) {
+  return kSigned ? _mm512_srai_epi16(v, 8) : _mm512_srli_epi16(v, 8);
+}
+inline Ints dot_pairs(Ints sum, Ints weights, Ints activations) {
+  return _mm512_dpwssd_epi32(sum, weights, activations);
+}
+
 inline Ints lookup(const int8_t table[16], Ints nibbles) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), nibbles);

@@ -190,6 +190,23 @@ inline Ints dot_wide(Ints sum, Ints weights, Ints activations) {
   return sum;
 }
 
+// Bytes 0 and 2 (or 1 and 3) of each lane as two 16-bit numbers.
+template <bool kSigned>
+inline Ints even_bytes(Ints v) {
+  if (!kSigned) return v & 0x00ff00ff;
+  const Ints first = ((Ints)((Words)v << 24) >> 24) & 0xffff;
+  return first | (Ints)((Words)((Ints)((Words)v << 8) >> 24) << 16);
+}
+template <bool kSigned>
+inline Ints odd_bytes(Ints v) {
+  return even_bytes<kSigned>(shift_right<8>(v));
+}
+// sum + the two products of the 16-bit numbers of each lane.
+inline Ints dot_pairs(Ints sum, Ints weights, Ints activations) {
+  sum += ((Ints)((Words)weights << 16) >> 16) * ((Ints)((Words)activations << 16) >> 16);
+  return sum + (weights >> 16) * (activations >> 16);
+}
+
 // Each byte (0..15) replaced by its entry in the table.
 inline Ints lookup(const int8_t table[16], Ints nibbles) {
   uint8_t bytes[sizeof(Ints)];

@@ -185,22 +185,27 @@ inline float quantise_block(const float* x, float limit, Ints quants[kBlock / kL
 // Quantises block `block` of row `r` of the tile.
 inline void quantise_into(const float* x, uint32_t block, uint32_t r, uint32_t width, const QuantisedRows& tile) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
-  const bool int16 = tile.low != nullptr;
+  const bool int16 = tile.words != nullptr;
   Ints quants[kVectors];
-  const float block_scale = quantise_block(x, int16 ? 127.0f * 128.0f : 127.0f, quants);
+  const float block_scale = quantise_block(x, int16 ? 16383.0f : 127.0f, quants);
   int32_t half_sums[2] = {0, 0};
   for (int i = 0; i < kVectors; ++i) half_sums[i / (kVectors / 2)] += reduce_add(quants[i]);
 
-  int8_t high[kBlock], low[kBlock];
-  for (int i = 0; i < kVectors; ++i) {
-    const Ints top = int16 ? shift_right_signed<7>(add(quants[i], broadcast_int(64))) : quants[i];
-    store_bytes(high + i * kLanes, top);
-    store_bytes(low + i * kLanes, subtract(quants[i], shift_left<7>(top)));
-  }
-  for (uint32_t j = 0; j < kBlock / 4; ++j) {
-    const size_t at = 4 * (size_t{block * (kBlock / 4) + j} * width + r);
-    __builtin_memcpy(tile.high + at, high + 4 * j, 4);
-    if (int16) __builtin_memcpy(tile.low + at, low + 4 * j, 4);
+  const size_t first = 4 * (size_t{block * (kBlock / 4)} * width + r);
+  if (int16) {
+    int32_t values[kBlock];
+    for (int i = 0; i < kVectors; ++i) store_ints(values + i * kLanes, quants[i]);
+    for (uint32_t j = 0; j < kBlock; j += 4) {
+      int16_t* word = tile.words + first + size_t{j} * width;
+      word[0] = static_cast<int16_t>(values[j]);
+      word[1] = static_cast<int16_t>(values[j + 2]);
+      word[2] = static_cast<int16_t>(values[j + 1]);
+      word[3] = static_cast<int16_t>(values[j + 3]);
+    }
+  } else {
+    int8_t bytes[kBlock];
+    for (int i = 0; i < kVectors; ++i) store_bytes(bytes + i * kLanes, quants[i]);
+    for (uint32_t j = 0; j < kBlock; j += 4) __builtin_memcpy(tile.bytes + first + size_t{j} * width, bytes + j, 4);
   }
   const size_t at32 = size_t{block} * width + r;
   const int32_t sum = half_sums[0] + half_sums[1];

@@ -14,6 +14,9 @@ inline std::string table_name(const testing::TestParamInfo<const KernelTable*>& 
   return parameter.param->name;
 }
 
+// Where QuantisedRows::words has what QuantisedRows::bytes has at `at`: the middle two of four change places.
+inline size_t word_at(size_t at) { return at % 4 == 1 ? at + 1 : at % 4 == 2 ? at - 1 : at; }
+
 inline std::vector<const KernelTable*> tables() { return {usable_kernels().begin(), usable_kernels().end()}; }
 
 }  // namespace carat::exec::cpu
