@@ -1,5 +1,7 @@
 #include "exec/cuda/executor_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -205,6 +207,7 @@ void CudaExecutor::run_selection(uint32_t k) {
         "uploading the number of candidates");
   select_best(out_.logits, output_count_, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
               results_.counts, Launch{stream_.get(), false});
+  mark(Step::kSelect, 0, output_count_, true);
   stream_.synchronise();
   selected_k_ = k;
 }
@@ -240,6 +243,34 @@ void CudaExecutor::logits_of(uint32_t output, std::span<const int32_t> tokens, s
   }
 }
 
+std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> model,
+                                            const exec::ExecutorOptions& options,
+                                            const DeviceWeights::Progress& progress) {
+  std::string why;
+  const auto gpu = query_gpu(&why);
+  if (!gpu) fail(ErrorCode::kUnsupported, "no GPU can be used: {}", why);
+  if (options.kv_format != quant::Format::kF16) {
+    fail(ErrorCode::kUnsupported, "the GPU keeps keys and values as F16; {} is not possible (-ctk, -ctv)",
+         quant::info(options.kv_format).name);
+  }
+  check_half_range(*model);
+  const PlanRequest request{.context = options.context,
+                            .sequences = options.sequences,
+                            .chunk = options.chunk,
+                            .outputs = options.outputs,
+                            .kernels = options.kernels};
+  Plan plan = make_plan(*model, *gpu, request);
+  if (!plan.fits) {
+    fail(
+        ErrorCode::kOutOfMemory,
+        "the model needs {} bytes of GPU memory with a context of {} but {} are free; {}; `carat plan` shows the parts",
+        plan.total_bytes, plan.context, plan.free_bytes,
+        plan.largest_context == 0 ? std::string("no context is small enough")
+                                  : fmt::format("the largest context that fits is {} (-c)", plan.largest_context));
+  }
+  return std::make_unique<CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
+}
+
 }  // namespace carat::cuda
 
 namespace carat::exec {
@@ -248,28 +279,7 @@ bool cuda_available(std::string* why) { return cuda::query_gpu(why).has_value();
 
 std::unique_ptr<Executor> make_cuda_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,
                                              const std::function<void(uint64_t done, uint64_t total)>& progress) {
-  std::string why;
-  const auto gpu = cuda::query_gpu(&why);
-  if (!gpu) fail(ErrorCode::kUnsupported, "no GPU can be used: {}", why);
-  if (options.kv_format != quant::Format::kF16) {
-    fail(ErrorCode::kUnsupported, "the GPU keeps keys and values as F16; {} is not possible (-ctk, -ctv)",
-         quant::info(options.kv_format).name);
-  }
-  cuda::check_half_range(*model);
-  const cuda::PlanRequest request{.context = options.context,
-                                  .sequences = options.sequences,
-                                  .chunk = options.chunk,
-                                  .outputs = options.outputs,
-                                  .kernels = options.kernels};
-  cuda::Plan plan = cuda::make_plan(*model, *gpu, request);
-  if (!plan.fits) {
-    fail(ErrorCode::kOutOfMemory,
-         "the model needs {} bytes of GPU memory with a context of {} but {} are free; the largest context that fits "
-         "is {} "
-         "(-c), see `carat plan`",
-         plan.total_bytes, plan.context, plan.free_bytes, plan.largest_context);
-  }
-  return std::make_unique<cuda::CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
+  return cuda::make_executor(std::move(model), options, progress);
 }
 
 }  // namespace carat::exec

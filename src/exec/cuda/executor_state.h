@@ -41,6 +41,15 @@ class CudaExecutor final : public exec::Executor {
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
 
+  // --- profile.cc
+  const Plan& plan() const { return plan_; }
+  const Stream& stream() const { return stream_; }
+  // Steps of the passes that follow are marked there; null: of none.
+  void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+  // A decode step of one row as a graph of its own, with the profiler's marks in it where there is one. Replays repeat
+  // the same position and leave the lengths of the sequences alone.
+  Graph capture_step(const exec::Row& row, Profiler* profiler);
+
  private:
   using WideResidual = ResidualNormOf<__nv_bfloat16>;
 
@@ -132,5 +141,10 @@ class CudaExecutor final : public exec::Executor {
   std::vector<float> host_logits_;
   Profiler* profiler_ = nullptr;  // not owned; set only while a pass is profiled
 };
+
+// What make_cuda_executor does, for those who want to look inside.
+std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> model,
+                                            const exec::ExecutorOptions& options,
+                                            const DeviceWeights::Progress& progress);
 
 }  // namespace carat::cuda

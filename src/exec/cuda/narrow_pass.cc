@@ -70,6 +70,7 @@ void CudaExecutor::apply(NarrowPass& pass, const float* next_norm, MatvecJob& jo
   job.quantised = narrow_.in;
   if (!job_has_floats(job)) job.quantised.values = nullptr;
   quantise_residual_norm(residual, pass.rows, job.quantised, how());
+  mark(Step::kNorm, 0, pass);
 }
 
 void CudaExecutor::quantise_input(MatvecJob& job, const float* floats, uint32_t cols) {
@@ -163,6 +164,7 @@ void CudaExecutor::decode_step(uint32_t rows) {
 
 CudaExecutor::NarrowPass CudaExecutor::begin_narrow(uint32_t rows) {
   const float root_d = std::sqrt(static_cast<float>(widths_.d));
+  mark(Step::kUpload, 0, rows, true);
   // The first kernel after a copy must not start early: its predecessor is no kernel.
   gather_rows(weights_.token_embd, narrow_.rows.tokens, rows, root_d, narrow_.x[0], widths_.d, stream_.get(), false);
   make_rope_tables(narrow_.rows, rows);

@@ -22,6 +22,9 @@ class StepWork {
 
   Work count() {
     switch (mark_.step) {
+      case Step::kUpload:
+        work_.bytes += rows() * sizeof(uint32_t) * 3;
+        break;
       case Step::kEmbed:
         table_rows(weights_.token_embd, config_.d);
         break;
@@ -174,7 +177,8 @@ class StepWork {
 }  // namespace
 
 std::string_view family_name(Family family) {
-  constexpr std::array<std::string_view, kFamilies> kNames = {"embedding",
+  constexpr std::array<std::string_view, kFamilies> kNames = {"row upload and waits",
+                                                              "embedding",
                                                               "per-layer embeddings",
                                                               "norms and rotation",
                                                               "QKV",
@@ -191,6 +195,8 @@ std::string_view family_name(Family family) {
 
 Family family_of(const StepMark& mark, const model::Config& config) {
   switch (mark.step) {
+    case Step::kUpload:
+      return Family::kUpload;
     case Step::kEmbed:
       return Family::kEmbedding;
     case Step::kPleInput:

@@ -11,6 +11,7 @@ namespace carat::cuda {
 // The parts a pass is timed in. The passes name what they just launched; what that had to move and compute follows from
 // the shapes (work_of), so that the passes carry no arithmetic about it.
 enum class Step : uint8_t {
+  kUpload,      // rows on their way to the device, and waiting for the host
   kEmbed,       // token rows, rotation tables
   kPleInput,    // per-layer embeddings of all layers: projection, table rows, norm
   kNorm,        // residual sum and norm where no product does it on the way
@@ -34,6 +35,7 @@ enum class Step : uint8_t {
 
 // What steps are shown as.
 enum class Family : uint8_t {
+  kUpload,
   kEmbedding,
   kPle,
   kNorms,
@@ -47,7 +49,7 @@ enum class Family : uint8_t {
   kHead,
   kSelection,
 };
-inline constexpr uint32_t kFamilies = 12;
+inline constexpr uint32_t kFamilies = 13;
 std::string_view family_name(Family family);
 
 struct StepMark {

@@ -93,6 +93,7 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
       host += plan_.chunk;
     }
   }
+  mark(Step::kUpload, 0, pass);
   const float root_d = std::sqrt(static_cast<float>(widths_.d));
   gather_rows(weights_.token_embd, wide_.rows.tokens, pass.rows, root_d, wide_.x, widths_.d, stream_.get(), false);
   make_rope_tables(wide_.rows, pass.rows);
@@ -281,6 +282,7 @@ void CudaExecutor::finish_wide(std::span<const exec::Row> rows, WidePass& pass, 
   const auto count = static_cast<uint32_t>(wanting.size());
   check(cudaMemcpyAsync(wide_.outputs, index, count * 4, cudaMemcpyHostToDevice, stream_.get()), "uploading outputs");
   gather_float_rows(wide_.x, wide_.outputs, count, widths_.d, out_.hidden, Launch{stream_.get(), false});
+  mark(Step::kUpload, 0, count, false);
   if (stopped_at == widths_.L) {
     head_from_hidden();
     return;

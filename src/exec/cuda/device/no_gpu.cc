@@ -1,13 +1,23 @@
 // What a build without CUDA says about GPUs.
+#include "base/error.h"
 #include "exec/cuda/device/facts.h"
+#include "exec/cuda/profile.h"
 
-namespace carat::cuda {
+namespace carat {
 
-std::optional<GpuFacts> query_gpu(std::string* why) {
-  if (why != nullptr) {
-    *why = "this build of carat has no GPU support (configure with CARAT_CUDA=ON where nvcc is installed)";
-  }
+namespace {
+constexpr const char* kNoSupport =
+    "this build of carat has no GPU support (configure with CARAT_CUDA=ON where nvcc is installed)";
+}  // namespace
+
+std::optional<cuda::GpuFacts> cuda::query_gpu(std::string* why) {
+  if (why != nullptr) *why = kNoSupport;
   return std::nullopt;
 }
 
-}  // namespace carat::cuda
+exec::ProfileReport exec::profile_cuda(std::shared_ptr<const model::Model>, const ExecutorOptions&,
+                                       const ProfileRequest&, const std::function<void(uint64_t, uint64_t)>&) {
+  fail(ErrorCode::kUnsupported, "no GPU can be used: {}", kNoSupport);
+}
+
+}  // namespace carat
