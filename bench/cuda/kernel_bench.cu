@@ -1,0 +1,370 @@
+// Matrix products on the GPU at the shapes of real models: GB/s of matrix-vector products (decode), TFLOP/s of grouped
+// and plain matrix products (prompts), and their share of what the card can do.
+// Usage: carat_kernel_bench [rows [memory GB/s [matrix TFLOP/s]]]: activation rows of the matrix-vector products, and
+// the ceilings measured on the card (H200 by default).
+//
+// Launches take turns over copies of the weights that together exceed L2, and run as one graph, so that neither the
+// cache nor launch overhead flatters or hides a kernel. Counted are the bytes of the packed weights, and two operations
+// per weight and row.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <vector>
+
+#include "exec/cuda/device/memory.h"
+#include "exec/cuda/device/stream.h"
+#include "exec/cuda/kernels/gemm.h"
+#include "exec/cuda/kernels/matvec.h"
+#include "exec/cuda/kernels/moe.h"
+
+namespace carat::cuda {
+namespace {
+
+constexpr uint64_t kColdBytes = uint64_t{256} << 20;  // several times the L2 of any card
+constexpr uint64_t kPoolBytes = uint64_t{2} << 30;
+
+struct Bench {
+  uint32_t rows = 1;
+  double gbs = 4400.0;    // read
+  double tflops = 730.0;  // bf16 matrix product of the vendor's library
+  uint32_t sm_count = 0, shared_memory = 0;
+  bool overlap = false;
+  Stream stream;
+  DeviceMemory pool{kPoolBytes, "benchmark weights"};
+};
+
+// Random words with fixed bits: (word & keep) | set. Zeros would run faster than real data.
+__global__ void fill_kernel(uint32_t* words, uint64_t count, uint32_t keep, uint32_t set) {
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count; i += uint64_t{gridDim.x} * blockDim.x) {
+    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    words[i] = (static_cast<uint32_t>(x >> 27) & keep) | set;
+  }
+}
+
+struct Pattern {
+  uint32_t keep, set;
+};
+constexpr Pattern kAnyBits{0xffffffffu, 0};
+constexpr Pattern kHalves{0x03ff03ffu, 0x20002000u};   // fp16 in 2^-7 ... 2^-6
+constexpr Pattern kBfloats{0x807f807fu, 0x3c003c00u};  // bf16 of either sign in 2^-7 ... 2^-6
+constexpr Pattern kFloats{0x807fffffu, 0x3f800000u};   // fp32 of either sign in 1 ... 2
+
+void fill(const void* memory, uint64_t bytes, const Pattern& pattern) {
+  fill_kernel<<<2048, 256>>>(static_cast<uint32_t*>(const_cast<void*>(memory)), bytes / 4, pattern.keep, pattern.set);
+  check_launch("fill_kernel");
+}
+
+template <typename T>
+DeviceArray<T> filled(uint64_t count, const Pattern& pattern) {
+  DeviceArray<T> array(count, "benchmark input");
+  fill(array.data(), array.bytes(), pattern);
+  return array;
+}
+
+template <typename T>
+DeviceArray<T> to_device(const std::vector<T>& values) {
+  DeviceArray<T> array(values.size(), "benchmark input");
+  check(cudaMemcpy(array.data(), values.data(), array.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  return array;
+}
+
+// Median milliseconds of one of `launches` calls of `work` (which gets the number of the call), captured as one graph.
+double median_ms(const Bench& bench, uint32_t launches, const std::function<void(uint32_t)>& work) {
+  work(0);  // sets kernel attributes and loads modules
+  bench.stream.synchronise();
+  Graph::begin_capture(bench.stream.get());
+  for (uint32_t i = 0; i < launches; ++i) work(i);
+  const Graph graph = Graph::end_capture(bench.stream.get());
+  graph.launch(bench.stream.get());
+  std::vector<float> times;
+  for (int repeat = 0; repeat < 7; ++repeat) {
+    const Event start(true), stop(true);
+    start.record(bench.stream.get());
+    graph.launch(bench.stream.get());
+    stop.record(bench.stream.get());
+    stop.synchronise();
+    times.push_back(stop.since(start));
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] / launches;
+}
+
+uint32_t copies_of(uint64_t bytes) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>((kColdBytes + bytes - 1) / bytes, 1, kPoolBytes / bytes));
+}
+
+// ------------------------------------------------------------------------------------------- matrix-vector products
+
+// Where a product of a decode step stands: it gets rounded activations (from a norm or from GEGLU) or plain floats, and
+// stores its results, or makes them the rounded input of the next product, or soft-caps them.
+enum class Role { kNormed, kPlain, kGeglu, kHead };
+
+struct MatvecShape {
+  const char* name;
+  uint32_t cols;
+  std::vector<uint32_t> outputs;  // of each part
+  Role role;
+};
+
+const std::vector<MatvecShape>& matvec_shapes() {
+  static const std::vector<MatvecShape> shapes = {
+      {"E4B qkv", 2560, {2048, 512, 512}, Role::kNormed},
+      {"E4B o", 2048, {2560}, Role::kPlain},
+      {"E4B gate+up", 2560, {10240, 10240}, Role::kGeglu},
+      {"E4B down", 10240, {2560}, Role::kNormed},
+      {"E4B inp_gate", 2560, {256}, Role::kNormed},
+      {"E4B proj", 256, {2560}, Role::kPlain},
+      {"E4B head", 2560, {262144}, Role::kHead},
+      {"12B qkv", 3840, {4096, 2048, 2048}, Role::kNormed},
+      {"12B o", 4096, {3840}, Role::kPlain},
+      {"12B gate+up", 3840, {15360, 15360}, Role::kGeglu},
+      {"12B down", 15360, {3840}, Role::kNormed},
+      {"12B head", 3840, {262144}, Role::kHead},
+      {"31B qkv", 5376, {8192, 4096, 4096}, Role::kNormed},
+      {"31B o", 8192, {5376}, Role::kPlain},
+      {"31B gate+up", 5376, {21504, 21504}, Role::kGeglu},
+      {"31B down", 21504, {5376}, Role::kNormed},
+      {"31B head", 5376, {262144}, Role::kHead},
+  };
+  return shapes;
+}
+
+struct NamedPacking {
+  const char* name;
+  Packing packing;
+};
+constexpr NamedPacking kPackings[] = {
+    {"Q8_0", Packing::kQ8}, {"Q4_0", Packing::kQ4}, {"Q4_K", Packing::kQ4K}, {"Q6_K", Packing::kQ6K}};
+
+// A random matrix at `memory`.
+PackedView random_matrix(Packing packing, uint32_t rows, uint32_t cols, char* memory) {
+  PackedView view{.packing = packing, .rows = rows, .cols = cols, .steps = steps_of(cols)};
+  const PackedBytes bytes = packed_bytes(packing);
+  const uint64_t cells = uint64_t{rows} * view.steps;
+  const auto plane = [&](uint64_t step_bytes, const Pattern& pattern) -> const void* {
+    if (step_bytes == 0) return nullptr;
+    char* at = memory;
+    memory += (cells * step_bytes + 255) / 256 * 256;
+    fill(at, cells * step_bytes, pattern);
+    return at;
+  };
+  view.quants = plane(bytes.quants, kAnyBits);
+  view.high = plane(bytes.high, kAnyBits);
+  view.scales = plane(bytes.scales, kHalves);  // also valid headers and integer scales
+  view.super = plane(bytes.super, kHalves);
+  return view;
+}
+
+// Activations and results, large enough for every shape.
+struct Activations {
+  static constexpr uint64_t kWidth = 21504, kOutputs = 262144;
+  DeviceArray<float> x = filled<float>(kMatvecRows * kWidth, kFloats);
+  DeviceArray<uint32_t> words = filled<uint32_t>(kMatvecRows * kWidth / kStep * kStepWords, kAnyBits);
+  DeviceArray<BlockMeta> meta{kMatvecRows * kWidth / 32, "benchmark input"};
+  DeviceArray<uint32_t> act_words{kMatvecRows * kWidth / kStep * kStepWords, "benchmark output"};
+  DeviceArray<BlockMeta> act_meta{kMatvecRows * kWidth / 32, "benchmark output"};
+  DeviceArray<float> out{kMatvecRows * kOutputs, "benchmark output"};
+  DeviceArray<uint32_t> non_finite{1, "benchmark output"};
+
+  Activations() {
+    const std::vector<BlockMeta> blocks(meta.size(), BlockMeta{0.0001f, 10000, -5000, 0});
+    check(cudaMemcpy(meta.data(), blocks.data(), meta.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+};
+
+MatvecJob matvec_job(const MatvecShape& shape, const std::vector<PackedView>& parts, const Activations& a,
+                     uint32_t rows) {
+  MatvecJob job;
+  job.rows = rows;
+  job.parts = static_cast<uint32_t>(parts.size());
+  uint32_t leading = 0, offset = 0;
+  for (const uint32_t outputs : shape.outputs) leading += outputs;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    job.part[p] = {parts[p], a.out.data() + offset, leading};
+    offset += parts[p].rows;
+  }
+  job.quantised = {a.words.data(), a.meta.data(), nullptr};
+  // As the executor does it: one or two rows are rounded by the product itself, unless their norm or GEGLU did it.
+  if (rows <= 2 && shape.role == Role::kPlain) {
+    job.input = MatvecInput::kFloats;
+    job.floats = a.x.data();
+  }
+  if (shape.role == Role::kGeglu) {
+    job.output = MatvecOutput::kGeglu;
+    job.geglu = {a.act_words.data(), a.act_meta.data(), nullptr};
+    job.geglu_steps = steps_of(parts[0].rows);
+  } else if (shape.role == Role::kHead) {
+    job.output = MatvecOutput::kSoftcap;
+    job.cap = 30.0f;
+    job.non_finite = a.non_finite.data();
+  }
+  return job;
+}
+
+void bench_matvec(const Bench& bench) {
+  std::printf("matrix-vector, %u row%s: us, GB/s and %% of %.0f GB/s\n%-14s", bench.rows, bench.rows == 1 ? "" : "s",
+              bench.gbs, "");
+  for (const NamedPacking& format : kPackings) std::printf("  %-21s", format.name);
+  std::printf("\n");
+  const Activations activations;
+  for (const MatvecShape& shape : matvec_shapes()) {
+    std::printf("%-14s", shape.name);
+    const uint32_t rows = std::min(bench.rows, matvec_max_rows(shape.cols, false, bench.shared_memory));
+    for (const NamedPacking& format : kPackings) {
+      uint64_t memory_bytes = 0, weight_bytes = 0;
+      for (const uint32_t outputs : shape.outputs) {
+        memory_bytes += packed_matrix_bytes(format.packing, outputs, shape.cols);
+        weight_bytes += uint64_t{outputs} * steps_of(shape.cols) * packed_bytes(format.packing).total();
+      }
+      const uint32_t copies = copies_of(memory_bytes);
+      std::vector<MatvecJob> jobs;
+      for (uint32_t c = 0; c < copies; ++c) {
+        char* at = bench.pool.as<char>() + c * memory_bytes;
+        std::vector<PackedView> parts;
+        for (const uint32_t outputs : shape.outputs) {
+          parts.push_back(random_matrix(format.packing, outputs, shape.cols, at));
+          at += packed_matrix_bytes(format.packing, outputs, shape.cols);
+        }
+        jobs.push_back(matvec_job(shape, parts, activations, rows));
+      }
+      check(cudaDeviceSynchronize(), "benchmark input");
+      const double ms = median_ms(bench, std::max(copies, 8u), [&](uint32_t i) {
+        matvec(jobs[i % copies], bench.sm_count, {bench.stream.get(), bench.overlap});
+      });
+      const double gbs = static_cast<double>(weight_bytes) / ms * 1e-6;
+      std::printf("  %7.2f %5.0f %5.1f%%", ms * 1e3, gbs, 100.0 * gbs / bench.gbs);
+    }
+    std::printf("\n");
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------- matrix products
+
+// Sizes of groups when each of `tokens` rows picks `used` random experts.
+std::vector<uint32_t> random_offsets(uint32_t experts, uint32_t total) {
+  std::vector<uint32_t> counts(experts, 0);
+  uint64_t state = 1;
+  for (uint32_t i = 0; i < total; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ++counts[(state >> 33) % experts];
+  }
+  std::vector<uint32_t> offsets(1, 0);
+  for (const uint32_t count : counts) offsets.push_back(offsets.back() + count);
+  return offsets;
+}
+
+struct GroupedShape {
+  const char* name;
+  uint32_t experts, tokens, used, n, k;
+  bool gather;
+};
+
+void bench_grouped(const Bench& bench) {
+  std::printf("\ngrouped product          rows      n     k       ms  TFLOP/s  of limit   weights GB/s\n");
+  const GroupedShape shapes[] = {
+      {"26B gate+up", 128, 512, 8, 1408, 2816, true},  {"26B down", 128, 512, 8, 2816, 704, false},
+      {"26B gate+up", 128, 2048, 8, 1408, 2816, true}, {"26B down", 128, 2048, 8, 2816, 704, false},
+      {"26B gate+up", 128, 8192, 8, 1408, 2816, true}, {"26B down", 128, 8192, 8, 2816, 704, false},
+      {"one group", 1, 4096, 1, 4096, 4096, false},
+  };
+  for (const GroupedShape& shape : shapes) {
+    const uint32_t total = shape.tokens * shape.used;
+    const auto a = filled<__nv_bfloat16>(uint64_t{total} * shape.k, kBfloats);
+    std::vector<uint32_t> rows(total);
+    for (uint32_t i = 0; i < total; ++i) rows[i] = static_cast<uint32_t>(i * uint64_t{2654435761u} % shape.tokens);
+    const auto source = to_device(rows);
+    const auto offsets = to_device(random_offsets(shape.experts, total));
+    const DeviceArray<__nv_bfloat16> out(uint64_t{total} * shape.n, "benchmark output");
+    const uint64_t bytes = uint64_t{shape.experts} * shape.n * shape.k * 2;
+    const uint32_t copies = std::min(copies_of(bytes), 4u);
+    fill(bench.pool.data(), bytes * copies, kBfloats);
+    check(cudaDeviceSynchronize(), "benchmark input");
+    const double ms = median_ms(bench, 4, [&](uint32_t i) {
+      const auto* w = reinterpret_cast<const __nv_bfloat16*>(bench.pool.as<char>() + i % copies * bytes);
+      grouped_gemm(a.data(), shape.gather ? source.data() : nullptr, w, offsets.data(), shape.experts, total, shape.n,
+                   shape.k, out.data(), {bench.stream.get(), bench.overlap});
+    });
+    const double tflops = 2.0 * total * shape.n * shape.k / ms * 1e-9;
+    std::printf("%-20s %8u %6u %5u %8.3f %8.1f %8.1f%% %10.0f\n", shape.name, total, shape.n, shape.k, ms, tflops,
+                100.0 * tflops / bench.tflops, static_cast<double>(bytes) / ms * 1e-6);
+  }
+}
+
+struct GemmShape {
+  const char* name;
+  uint32_t n, k;
+};
+
+// cuBLASLt, and the grouped kernel with one group beside it.
+void bench_gemm(const Bench& bench) {
+  std::printf("\nplain product            rows      n     k  cuBLASLt ms  TFLOP/s  of limit   own ms  TFLOP/s\n");
+  const GemmShape shapes[] = {
+      {"E4B qkv", 3072, 2560}, {"E4B o", 2560, 2048}, {"E4B gate+up", 20480, 2560}, {"E4B down", 2560, 10240}};
+  Gemm gemm(size_t{64} << 20);
+  for (const GemmShape& shape : shapes) {
+    for (const uint32_t m : {512u, 2048u}) {
+      const auto a = filled<__nv_bfloat16>(uint64_t{m} * shape.k, kBfloats);
+      const DeviceArray<__nv_bfloat16> out(uint64_t{m} * shape.n, "benchmark output");
+      const auto offsets = to_device(std::vector<uint32_t>{0, m});
+      const uint64_t bytes = uint64_t{shape.n} * shape.k * 2;
+      const uint32_t copies = copies_of(bytes);
+      fill(bench.pool.data(), bytes * copies, kBfloats);
+      check(cudaDeviceSynchronize(), "benchmark input");
+      const auto weights = [&](uint32_t i) {
+        return reinterpret_cast<const __nv_bfloat16*>(bench.pool.as<char>() + i % copies * bytes);
+      };
+      gemm.tune(a.data(), weights(0), out.data(), m, shape.n, shape.k, bench.stream.get());
+      const uint32_t launches = std::max(copies, 8u);
+      const double ms = median_ms(bench, launches, [&](uint32_t i) {
+        gemm.run(a.data(), weights(i), out.data(), m, shape.n, shape.k, bench.stream.get());
+      });
+      const double own_ms = median_ms(bench, launches, [&](uint32_t i) {
+        grouped_gemm(a.data(), nullptr, weights(i), offsets.data(), 1, m, shape.n, shape.k, out.data(),
+                     {bench.stream.get(), bench.overlap});
+      });
+      const double operations = 2.0 * m * shape.n * shape.k * 1e-9, tflops = operations / ms;
+      std::printf("%-20s %8u %6u %5u %12.4f %8.1f %8.1f%% %8.4f %8.1f\n", shape.name, m, shape.n, shape.k, ms, tflops,
+                  100.0 * tflops / bench.tflops, own_ms, operations / own_ms);
+    }
+  }
+}
+
+void run(Bench& bench) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  bench.sm_count = static_cast<uint32_t>(value);
+  check(cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0), "cudaDeviceGetAttribute");
+  bench.shared_memory = static_cast<uint32_t>(value);
+  check(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
+  bench.overlap = value >= 9;
+  bench_matvec(bench);
+  bench_grouped(bench);
+  bench_gemm(bench);
+}
+
+}  // namespace
+}  // namespace carat::cuda
+
+int main(int count, char** arguments) {
+  try {
+    carat::cuda::Bench bench;
+    const int rows = count > 1 ? std::atoi(arguments[1]) : 1;
+    if (count > 2) bench.gbs = std::atof(arguments[2]);
+    if (count > 3) bench.tflops = std::atof(arguments[3]);
+    if (rows < 1 || rows > static_cast<int>(carat::cuda::kMatvecRows) || !(bench.gbs > 0.0) || !(bench.tflops > 0.0)) {
+      std::fprintf(stderr, "usage: carat_kernel_bench [rows 1-8 [memory GB/s [matrix TFLOP/s]]]\n");
+      return 2;
+    }
+    bench.rows = static_cast<uint32_t>(rows);
+    carat::cuda::run(bench);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "carat_kernel_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,173 @@
+#include "exec/cuda/kernels/select.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "exec/cuda/gpu_fixture.h"
+
+namespace carat::cuda {
+namespace {
+
+class SelectTest : public GpuTest {
+ protected:
+  struct Found {
+    std::vector<int32_t> tokens;
+    std::vector<float> values;
+    std::vector<uint32_t> counts;
+  };
+
+  void prepare(uint32_t rows) {
+    bins_ = zeros<uint32_t>(size_t{rows} * kSelectBins);
+    counters_ = zeros<uint32_t>(size_t{rows} * 2);
+    collected_ = poisoned<uint64_t>(size_t{rows} * kSelectCapacity);
+  }
+
+  Found select(const DeviceArray<float>& logits, uint32_t rows, uint32_t V, uint32_t k) {
+    const auto device_k = upload(std::vector<uint32_t>{k});
+    const auto tokens = poisoned<int32_t>(size_t{rows} * kSelectMax);
+    const auto values = poisoned<float>(size_t{rows} * kSelectMax);
+    const auto counts = poisoned<uint32_t>(rows);
+    const SelectScratch scratch{bins_.data(), counters_.data(), collected_.data()};
+    select_best(logits.data(), rows, V, device_k.data(), scratch, tokens.data(), values.data(), counts.data(), how_);
+    synchronise();
+    // The next selection relies on this.
+    EXPECT_EQ(std::ranges::count(download(bins_), 0u), static_cast<ptrdiff_t>(bins_.size())) << "bins are not zero";
+    EXPECT_EQ(std::ranges::count(download(counters_), 0u), static_cast<ptrdiff_t>(counters_.size()));
+    return {download(tokens), download(values), download(counts)};
+  }
+
+  static std::vector<int32_t> best(const float* row, uint32_t V, uint32_t k) {
+    std::vector<int32_t> order(V);
+    std::iota(order.begin(), order.end(), 0);
+    const auto middle = order.begin() + static_cast<ptrdiff_t>(std::min(k, V));
+    std::partial_sort(order.begin(), middle, order.end(),
+                      [row](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
+    order.erase(middle, order.end());
+    return order;
+  }
+
+  // Selects twice over the same scratch.
+  void check_select(const std::vector<float>& logits, uint32_t rows, uint32_t V, uint32_t k) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, V " << V << ", k " << k);
+    const auto device = upload(logits);
+    for (int run = 0; run < 2; ++run) {
+      const Found found = select(device, rows, V, k);
+      for (size_t r = 0; r < rows; ++r) {
+        const float* row = &logits[r * V];
+        const std::vector<int32_t> wanted = best(row, V, std::min(k, kSelectMax));
+        ASSERT_EQ(found.counts[r], wanted.size());
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          ASSERT_EQ(found.tokens[r * kSelectMax + i], wanted[i]) << "row " << r << " place " << i;
+          ASSERT_EQ(found.values[r * kSelectMax + i], row[wanted[i]]) << "row " << r << " place " << i;
+        }
+      }
+    }
+  }
+
+  DeviceArray<uint32_t> bins_, counters_;
+  DeviceArray<uint64_t> collected_;
+};
+
+TEST_F(SelectTest, SmallVocabularies) {
+  prepare(3);
+  for (const uint32_t V : {1u, 2u, 31u, 1000u, 8192u, 8193u}) {
+    const std::vector<float> logits = test::Random(V).normals(size_t{3} * V, 5.0f);
+    for (const uint32_t k : {1u, 2u, 40u, 1024u}) check_select(logits, 3, V, k);
+  }
+}
+
+TEST_F(SelectTest, RealVocabulary) {
+  constexpr uint32_t kV = 262144, kRows = 4;
+  prepare(kRows);
+  const std::vector<float> logits = test::Random(7).normals(size_t{kRows} * kV, 4.0f);
+  for (const uint32_t k : {1u, 3u, 64u, 1000u, 1024u}) check_select(logits, kRows, kV, k);
+}
+
+TEST_F(SelectTest, SmallMoreThanTheMostIsCutToTheMost) {
+  prepare(1);
+  check_select(test::Random(8).normals(5000), 1, 5000, 100000);
+}
+
+TEST_F(SelectTest, SmallNegativeValuesAndTies) {
+  prepare(2);
+  constexpr uint32_t kV = 3000;
+  std::vector<float> logits(2 * kV);
+  test::Random random(9);
+  for (float& value : logits) value = -1.0f - static_cast<float>(random.below(7)) * 0.5f;  // seven different values
+  for (const uint32_t k : {1u, 5u, 500u, 1024u}) check_select(logits, 2, kV, k);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = i % 2 == 0 ? 0.0f : 1e-30f;
+  check_select(logits, 2, kV, 9);
+}
+
+TEST_F(SelectTest, SmallInfinitiesAndSubnormals) {
+  prepare(1);
+  std::vector<float> logits = test::Random(10).normals(300);
+  logits[17] = INFINITY;
+  logits[18] = -INFINITY;
+  logits[200] = 1e-42f;
+  logits[201] = -1e-42f;
+  check_select(logits, 1, 300, 300);
+}
+
+// So many equal logits that they do not fit the collection: said, not guessed; and the scratch is ready for the next.
+TEST_F(SelectTest, SmallTooManyEqualLogitsOverflow) {
+  constexpr uint32_t kV = kSelectCapacity + 1;
+  prepare(2);
+  std::vector<float> logits(2 * kV, 1.0f);
+  const std::vector<float> ordinary = test::Random(11).normals(kV);
+  std::copy(ordinary.begin(), ordinary.end(), logits.begin() + kV);
+  const auto device = upload(logits);
+  for (int run = 0; run < 3; ++run) {
+    const Found found = select(device, 2, kV, 5);
+    EXPECT_EQ(found.counts[0], kSelectOverflow);
+    EXPECT_EQ(found.counts[1], 5u);
+    EXPECT_EQ(found.tokens[kSelectMax], best(ordinary.data(), kV, 1)[0]);
+  }
+  check_select(ordinary, 1, kV, 10);
+  check_select(std::vector<float>(kSelectCapacity, 2.0f), 1, kSelectCapacity, 100);
+}
+
+TEST_F(SelectTest, SmallPickLogits) {
+  const RandomValues<float> logits(1000, 1.0f, 12);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 300; ++i) tokens.push_back(i * 7 % 1000);
+  const auto device_tokens = upload(tokens);
+  const DeviceArray<float> out(tokens.size(), "test output");
+  const auto found = run_twice<float>(out, [&] {
+    pick_logits(logits.device.data(), device_tokens.data(), static_cast<uint32_t>(tokens.size()), out.data(), how_);
+  });
+  for (size_t i = 0; i < tokens.size(); ++i) ASSERT_EQ(found[i], logits.floats[static_cast<size_t>(tokens[i])]);
+}
+
+TEST_F(SelectTest, SmallSoftcap) {
+  for (const float cap : {30.0f, 0.0f}) {
+    const std::vector<float> logits = test::Random(13).normals(1001, 40.0f);
+    const auto device = upload(logits);
+    const auto non_finite = zeros<uint32_t>(1);
+    softcap(device.data(), logits.size(), cap, non_finite.data(), how_);
+    synchronise();
+    const auto found = download(device);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double wanted = cap > 0.0f ? double{cap} * std::tanh(double{logits[i]} / double{cap}) : double{logits[i]};
+      ASSERT_NEAR(found[i], wanted, cap > 0.0f ? 1e-5 : 0.0);
+    }
+    EXPECT_EQ(download(non_finite)[0], 0u);
+  }
+}
+
+TEST_F(SelectTest, SmallSoftcapReportsNonFiniteLogits) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    for (const float cap : {30.0f, 0.0f}) {
+      std::vector<float> logits(700, 1.0f);
+      logits[699] = bad;
+      const auto device = upload(logits);
+      const auto non_finite = zeros<uint32_t>(1);
+      softcap(device.data(), logits.size(), cap, non_finite.data(), how_);
+      synchronise();
+      EXPECT_EQ(download(non_finite)[0], 1u) << bad << ", cap " << cap;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace carat::cuda
