@@ -101,6 +101,7 @@ void NarrowBuffers::carve(Carver& carver, const Widths& w) {
   q = carver.take<__half>(n * w.q);
   attention = carver.take<float>(n * w.q);
   delta = carver.take<float>(n * w.d);
+  gate_up = carver.take<float>(n * 2 * w.F);
   experts = carver.take<float>(n * w.d);
   ple_projection = carver.take<float>(n * w.L * w.P);
   ple = carver.take<float>(n * w.L * w.P);

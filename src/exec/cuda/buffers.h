@@ -112,6 +112,7 @@ struct NarrowBuffers {
   __half* q;
   float* attention;       // [8, q]
   float* delta;           // [8, d]
+  float* gate_up;         // [8, 2 F], only for layers whose gate and up differ in format
   float* experts;         // [8, d]
   float* ple_projection;  // [8, L * P]
   float* ple;

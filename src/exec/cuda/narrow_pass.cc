@@ -235,17 +235,22 @@ void CudaExecutor::narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv)
   pass.pending.delta_norm = weights.post_attention_norm;
 
   if (layer.moe) narrow_experts(index, pass);
+  QuantisedRows act = narrow_.act;
+  if (!has_floats(weights.down)) act.values = nullptr;
   MatvecJob gate_up;
   gate_up.rows = pass.rows;
   gate_up.parts = 2;
-  gate_up.output = MatvecOutput::kGeglu;
-  gate_up.part[0].weights = weights.gate_up.parts[0];
-  gate_up.part[1].weights = weights.gate_up.parts[1];
-  gate_up.geglu = narrow_.act;
-  gate_up.geglu_steps = steps_of(layer.F);
-  if (!has_floats(weights.down)) gate_up.geglu.values = nullptr;
+  gate_up.part[0] = {weights.gate_up.parts[0], narrow_.gate_up, 2 * layer.F};
+  gate_up.part[1] = {weights.gate_up.parts[1], narrow_.gate_up + layer.F, 2 * layer.F};
+  const bool same_packing = weights.gate_up.parts[0].packing == weights.gate_up.parts[1].packing;
+  if (same_packing) {
+    gate_up.output = MatvecOutput::kGeglu;
+    gate_up.geglu = act;
+    gate_up.geglu_steps = steps_of(layer.F);
+  }
   apply(pass, weights.ffn_norm, gate_up);
   multiply(gate_up);
+  if (!same_packing) quantise_geglu(narrow_.gate_up, pass.rows, layer.F, act, how());
   mark(Step::kGateUp, index, pass);
 
   MatvecJob down;

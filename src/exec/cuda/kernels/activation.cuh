@@ -98,56 +98,57 @@ __device__ __forceinline__ uint32_t pack_bytes(int a, int b, int c, int d) {
 // 128 h + l = value with |l| <= 64, so both fit int8.
 __device__ __forceinline__ int high_part(int value) { return (value + 64) >> 7; }
 
-// Rounds four values of a block of 32 held by eight neighbouring threads and stores them.
+// Rounds four of 16 neighbouring columns held by four neighbouring threads and stores them.
 __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint32_t* words, BlockMeta* meta) {
-  float largest = max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
-#pragma unroll
-  for (int offset = 1; offset < 8; offset <<= 1)
-    largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
   const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
   const int a = __float2int_rn(v.x * inverse), b = __float2int_rn(v.y * inverse);
   const int c = __float2int_rn(v.z * inverse), e = __float2int_rn(v.w * inverse);
   int sum = a + b + c + e;
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  const int other = __shfl_xor_sync(0xffffffffu, sum, 4);
   const uint32_t step = column / kStep, in_step = column % kStep;
-  const uint32_t block = in_step / 32, offset = in_step % 32;
-  uint32_t* to = words + step * kStepWords + (offset / 16 * 8 + block) * 4 + offset % 16 / 4;
+  const uint32_t block = in_step / 32, half = in_step % 32 / 16;
+  uint32_t* to = words + step * kStepWords + (half * 8 + block) * 4 + in_step % 16 / 4;
   const int ha = high_part(a), hb = high_part(b), hc = high_part(c), he = high_part(e);
   to[0] = pack_bytes(ha, hb, hc, he);
   to[64] = pack_bytes(a - 128 * ha, b - 128 * hb, c - 128 * hc, e - 128 * he);
-  if (offset == 0) {
+  if (column % 16 == 0) {
     // A NaN or infinity must stay visible: it makes the scale non-finite and with it every product.
-    meta[step * 8 + block] = BlockMeta{largest * (1.0f / kLevels), sum, other, 0};
+    meta[step * 8 + block].scale[half] = largest * (1.0f / kLevels);
+    meta[step * 8 + block].sum[half] = sum;
   }
 }
 
-// The same for a block of 32 columns held one per lane by a warp. `column` is the lane's own; words, meta and values
-// (may be null) belong to its row.
-__device__ __forceinline__ void quantise_warp(float v, uint32_t column, uint32_t* words, BlockMeta* meta,
-                                              float* values) {
-  const uint32_t lane = threadIdx.x & 31;
+// The same for 16 columns held one per lane by each half of a warp. `column` is the lane's own; words, meta and values
+// (may be null) belong to its row. `store` is the same for all lanes of a half.
+__device__ __forceinline__ void quantise_half_warp(float v, uint32_t column, bool store, uint32_t* words,
+                                                   BlockMeta* meta, float* values) {
   float largest = fabsf(v);
 #pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1)
-    largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  for (int offset = 8; offset > 0; offset >>= 1)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
   const int q = __float2int_rn(v * inverse);
   int sum = q;
 #pragma unroll
   for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-  const int other = __shfl_xor_sync(0xffffffffu, sum, 16);
   const int q1 = __shfl_down_sync(0xffffffffu, q, 1), q2 = __shfl_down_sync(0xffffffffu, q, 2);
   const int q3 = __shfl_down_sync(0xffffffffu, q, 3);
-  const uint32_t step = column / kStep, block = column % kStep / 32;
-  if (lane % 4 == 0) {
-    uint32_t* to = words + step * kStepWords + (lane / 16 * 8 + block) * 4 + lane % 16 / 4;
+  if (!store) return;
+  const uint32_t step = column / kStep, block = column % kStep / 32, half = column % 32 / 16;
+  if (column % 4 == 0) {
+    uint32_t* to = words + step * kStepWords + (half * 8 + block) * 4 + column % 16 / 4;
     const int h0 = high_part(q), h1 = high_part(q1), h2 = high_part(q2), h3 = high_part(q3);
     to[0] = pack_bytes(h0, h1, h2, h3);
     to[64] = pack_bytes(q - 128 * h0, q1 - 128 * h1, q2 - 128 * h2, q3 - 128 * h3);
   }
-  if (lane == 0) meta[step * 8 + block] = BlockMeta{largest * (1.0f / kLevels), sum, other, 0};
+  if (column % 16 == 0) {
+    meta[step * 8 + block].scale[half] = largest * (1.0f / kLevels);
+    meta[step * 8 + block].sum[half] = sum;
+  }
   if (values != nullptr) values[column] = v;
 }
 

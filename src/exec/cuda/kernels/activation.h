@@ -6,16 +6,13 @@
 
 namespace carat::cuda {
 
-// Activations rounded to 15 bits per 32 values: v = scale * (128 h + l) with int8 h and l, so that two integer dot
+// Activations rounded to 15 bits per 16 values: v = scale * (128 h + l) with int8 h and l, so that two integer dot
 // products against the weights are as exact as 16-bit activations. Words lie in the order the packed weights are read:
 // of the 128 words of a step the first 64 hold h and the others l; word (i * 8 + b) * 4 + w of each covers columns 32 b
-// + 16 i + 4 w ... + 3. The sums of both halves of a block turn offsets and minima of the weights into one
-// multiplication.
+// + 16 i + 4 w ... + 3. The sums turn offsets and minima of the weights into one multiplication.
 struct alignas(16) BlockMeta {
-  float scale;
-  int32_t sum_low;   // of 128 h + l over columns 0..15 of the block
-  int32_t sum_high;  // columns 16..31
-  int32_t unused;
+  float scale[2];  // of columns 0..15 and 16..31 of the block
+  int32_t sum[2];  // of 128 h + l over the same columns
 };
 
 inline constexpr uint32_t kStepWords = 128;

@@ -32,40 +32,56 @@ __global__ void __launch_bounds__(kRowThreads)
                out.values == nullptr ? nullptr : out.values + row * steps * kStep);
 }
 
-// Two blocks a SM, half of what its registers can hold: the next kernel's blocks are then resident and have their first
-// weights in flight before this one has finished. Small matrices are cut finer by splitting columns over the warps of a
-// block; large ones are walked by a resident set of blocks, so that the pipeline never drains.
-MatvecGrid choose(const MatvecJob& job, uint32_t sm_count) {
-  const uint32_t resident = 2 * sm_count;
-  MatvecGrid grid{};
-  if (job.output == MatvecOutput::kGeglu) {
-    grid.split = 1;
-    const uint32_t blocks = std::min((job.part[0].weights.rows + 31) / 32, resident);
-    for (uint32_t p = 1; p <= kMatvecParts; ++p) grid.first_block[p] = blocks;
-    return grid;
+__global__ void __launch_bounds__(kRowThreads)
+    quantise_geglu_kernel(const float* gate_up, uint32_t F, const __grid_constant__ QuantisedRows out, uint32_t steps) {
+  wait_for_predecessor();
+  release_successor();
+  const uint64_t row = blockIdx.x;
+  const float* gate = gate_up + row * 2 * F;
+  for (uint32_t c = 4 * threadIdx.x; c < steps * kStep; c += kSlab) {
+    const float4 g = load4(gate, c, F), u = load4(gate + F, c, F);
+    const float4 v = make_float4(gelu(g.x) * u.x, gelu(g.y) * u.y, gelu(g.z) * u.z, gelu(g.w) * u.w);
+    quantise4(v, c, out.words + row * steps * kStepWords, out.meta + row * steps * kStepBlocks);
+    if (out.values != nullptr) *reinterpret_cast<float4*>(out.values + row * steps * kStep + c) = v;
   }
+}
+
+// Many more blocks than SMs, so that the hardware's scheduling evens out their loads: small matrices are cut finer by
+// splitting columns over the warps of a block. Very large matrices are walked by a resident set of blocks instead, so
+// that the pipeline never drains.
+MatvecGrid choose(const MatvecJob& job, uint32_t sm_count) {
+  constexpr uint32_t kResident = 4;  // blocks a SM holds
+  const bool geglu = job.output == MatvecOutput::kGeglu;
+  const uint32_t parts = geglu ? 1 : job.parts;
   const auto tiles_with = [&](uint32_t split, uint32_t part) {
-    const uint32_t rows_per_tile = 8 / split * 4;
+    const uint32_t rows_per_tile = geglu ? 16 : 8 / split * 4;
     return (job.part[part].weights.rows + rows_per_tile - 1) / rows_per_tile;
   };
   const auto total_tiles = [&](uint32_t split) {
     uint32_t total = 0;
-    for (uint32_t p = 0; p < job.parts; ++p) total += tiles_with(split, p);
+    for (uint32_t p = 0; p < parts; ++p) total += tiles_with(split, p);
     return total;
   };
+  MatvecGrid grid{};
   grid.split = 1;
-  while (grid.split < 8 && grid.split * 2 <= job.part[0].weights.steps && total_tiles(grid.split) < 2 * resident)
-    grid.split *= 2;
+  if (!geglu) {
+    while (grid.split < 8 && grid.split * 2 <= job.part[0].weights.steps &&
+           total_tiles(grid.split) < kResident * sm_count) {
+      grid.split *= 2;
+    }
+  }
   const uint32_t total = total_tiles(grid.split);
+  const bool walks = total > 6 * kResident * sm_count;
   uint32_t next = 0;
   for (uint32_t p = 0; p < kMatvecParts; ++p) {
     grid.first_block[p] = next;
-    if (p >= job.parts) continue;
+    if (p >= parts) continue;
     const uint32_t tiles = tiles_with(grid.split, p);
-    const auto share = static_cast<uint32_t>(static_cast<uint64_t>(resident) * tiles / total);
-    next += std::min(tiles, std::max(1u, share));
+    const auto share = static_cast<uint32_t>(static_cast<uint64_t>(kResident) * sm_count * tiles / total);
+    next += walks ? std::min(tiles, std::max(1u, share)) : tiles;
   }
   grid.first_block[kMatvecParts] = next;
+  if (geglu) grid.first_block[1] = next;
   return grid;
 }
 
@@ -123,6 +139,10 @@ void quantise_residual_norm(const ResidualNorm& residual, uint32_t rows, const Q
     launch("quantise_residual_norm", quantise_residual_norm_kernel<pieces()>, dim3(rows), dim3(kRowThreads),
            static_cast<size_t>(steps) * kStep * 4, how, residual, out, steps);
   });
+}
+
+void quantise_geglu(const float* gate_up, uint32_t rows, uint32_t F, const QuantisedRows& out, const Launch& how) {
+  launch("quantise_geglu", quantise_geglu_kernel, dim3(rows), dim3(kRowThreads), 0, how, gate_up, F, out, steps_of(F));
 }
 
 void quantise_floats(const float* values, uint32_t rows, uint32_t cols, uint32_t leading, const QuantisedRows& out,

@@ -5,8 +5,8 @@
 //   block: 8 warps = (8 / split) row groups x split parts of K; a warp covers 4 weight rows, eight lanes a row
 //   lane:  reads 32 columns (one step's block) of its row, kDepth steps ahead of their use
 //   grid:  blocks of a part walk its row tiles with stride `blocks`
-//   GEGLU: the 4 rows of a warp are 2 gate rows and the 2 up rows that belong to them; two tiles of 16 pairs make one
-//          block of 32 results, which the block quantises for the next product
+//   GEGLU: the 4 rows of a warp are 2 gate rows and the 2 up rows that belong to them; the 16 results of a tile are
+//          quantised for the next product
 //
 // Bound by HBM: every weight byte is read once, in 128-byte runs per row and step. The loads that fill the pipeline are
 // issued before wait_for_predecessor(), because weights never change.
@@ -26,13 +26,13 @@ struct MatvecShared {
   BlockMeta* meta;  // [R][steps * 8]
   float* values;    // [R][steps * 256] for float weights
   float* partial;   // [8 warps][4][R]
-  float* geglu;     // [R][32]
+  float* geglu;     // [R][16]
 };
 
 __host__ __device__ inline size_t matvec_shared_bytes(uint32_t rows, uint32_t steps, bool floats) {
   size_t bytes = static_cast<size_t>(rows) * steps * (kStepWords * 4 + kStepBlocks * sizeof(BlockMeta));
   if (floats) bytes += static_cast<size_t>(rows) * steps * kStep * 4;
-  return bytes + (8 * 4 * rows + rows * 32) * 4;
+  return bytes + (8 * 4 * rows + rows * 16) * 4;
 }
 
 template <int R>
@@ -47,7 +47,7 @@ __device__ MatvecShared carve(unsigned char* memory, uint32_t steps, bool floats
   s.meta = reinterpret_cast<BlockMeta*>(take(static_cast<size_t>(R) * steps * kStepBlocks * sizeof(BlockMeta)));
   if (floats) s.values = reinterpret_cast<float*>(take(static_cast<size_t>(R) * steps * kStep * 4));
   s.partial = reinterpret_cast<float*>(take(8 * 4 * R * 4));
-  s.geglu = reinterpret_cast<float*>(take(R * 32 * 4));
+  s.geglu = reinterpret_cast<float*>(take(R * 16 * 4));
   return s;
 }
 
@@ -91,13 +91,7 @@ struct MatvecTile {
   __device__ bool is_up() const { return geglu && lane >= 16; }
   __device__ uint32_t tiles() const {
     const uint32_t rows_per_tile = geglu ? 16 : 8 / split * 4;
-    const uint32_t count = (part.weights.rows + rows_per_tile - 1) / rows_per_tile;
-    return geglu ? (count + 1) / 2 * 2 : count;
-  }
-  // GEGLU tiles come in twos, so that a block ends up with 32 neighbouring results.
-  __device__ uint32_t next_tile(uint32_t tile, uint32_t blocks) const {
-    if (!geglu) return tile + blocks;
-    return (tile & 1) == 0 ? tile + 1 : tile - 1 + 2 * blocks;
+    return (part.weights.rows + rows_per_tile - 1) / rows_per_tile;
   }
 
   // Sums the lanes (and the warps that split K), then hands the results out.
@@ -129,20 +123,18 @@ struct MatvecTile {
   }
 
   __device__ void finish_geglu(uint32_t tile, float (&acc)[R]) const {
-    const uint32_t slot = (tile & 1) * 16 + warp * 2 + (lane / 8 & 1);
     const bool inside = row(tile) < part.weights.rows;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const float up = __shfl_down_sync(0xffffffffu, acc[r], 16);
-      if (lane < 16 && lane % 8 == r % 8) s.geglu[r * 32 + slot] = inside ? gelu(acc[r]) * up : 0.0f;
+      if (lane < 16 && lane % 8 == r % 8) s.geglu[r * 16 + warp * 2 + lane / 8] = inside ? gelu(acc[r]) * up : 0.0f;
     }
-    if ((tile & 1) == 0) return;
     __syncthreads();
     if (warp < R) {
       const uint64_t first = static_cast<uint64_t>(warp) * job.geglu_steps;
-      quantise_warp(s.geglu[warp * 32 + lane], tile / 2 * 32 + lane, job.geglu.words + first * kStepWords,
-                    job.geglu.meta + first * kStepBlocks,
-                    job.geglu.values == nullptr ? nullptr : job.geglu.values + first * kStep);
+      quantise_half_warp(s.geglu[warp * 16 + lane % 16], tile * 16 + lane % 16, lane < 16,
+                         job.geglu.words + first * kStepWords, job.geglu.meta + first * kStepBlocks,
+                         job.geglu.values == nullptr ? nullptr : job.geglu.values + first * kStep);
     }
     __syncthreads();
   }
@@ -169,13 +161,11 @@ struct MatvecTile {
     constexpr int kDepth = Dot::kDepth;
     const PackedView& w = is_up() ? job.part[1].weights : part.weights;
     const uint32_t steps = w.steps;
-    const uint32_t first_tile = geglu ? 2 * block : block;
-    const uint32_t units = geglu ? tiles() / 2 : tiles();
-    const uint32_t my_tiles = (units - block + blocks - 1) / blocks * (geglu ? 2 : 1);
+    const uint32_t my_tiles = (tiles() - block + blocks - 1) / blocks;
     const uint32_t total = my_tiles * ((steps - k_part + split - 1) / split);
     typename Dot::Regs buffer[kDepth];
 
-    uint32_t issued = 0, load_tile = first_tile, load_step = k_part;
+    uint32_t issued = 0, load_tile = block, load_step = k_part;
     const auto issue = [&](typename Dot::Regs& slot) {
       if (issued >= total) return;
       const uint32_t o = min(row(load_tile), w.rows - 1);
@@ -184,7 +174,7 @@ struct MatvecTile {
       load_step += split;
       if (load_step >= steps) {
         load_step = k_part;
-        load_tile = next_tile(load_tile, blocks);
+        load_tile += blocks;
       }
     };
 #pragma unroll
@@ -194,7 +184,7 @@ struct MatvecTile {
     prepare_activations<R>(job, steps, s);
 
     float acc[R] = {};
-    uint32_t step = k_part, tile = first_tile;
+    uint32_t step = k_part, tile = block;
     for (uint32_t it = 0; it < total; it += kDepth) {
 #pragma unroll
       for (int depth = 0; depth < kDepth; ++depth) {
@@ -213,7 +203,7 @@ struct MatvecTile {
 #pragma unroll
           for (int r = 0; r < R; ++r) acc[r] = 0.0f;
           step = k_part;
-          tile = next_tile(tile, blocks);
+          tile += blocks;
         }
       }
     }

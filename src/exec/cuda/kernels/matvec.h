@@ -58,5 +58,7 @@ uint32_t matvec_max_rows(uint32_t cols, bool float_weights, uint32_t shared_memo
 void quantise_residual_norm(const ResidualNorm& residual, uint32_t rows, const QuantisedRows& out, const Launch& how);
 void quantise_floats(const float* values, uint32_t rows, uint32_t cols, uint32_t leading, const QuantisedRows& out,
                      const Launch& how);
+// gelu(gate) * up of [rows, 2 F] (gate first), for files whose gate and up matrices differ in format.
+void quantise_geglu(const float* gate_up, uint32_t rows, uint32_t F, const QuantisedRows& out, const Launch& how);
 
 }  // namespace carat::cuda

@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(256, 3)
   if (warp != 0) return;
 
   const uint64_t first = (static_cast<uint64_t>(row) * used + slot) * act_steps;
-  quantise_warp(tile[lane], blockIdx.x * 32 + lane, acts.words + first * kStepWords, acts.meta + first * 8,
-                acts.values == nullptr ? nullptr : acts.values + first * kStep);
+  quantise_half_warp(tile[lane], blockIdx.x * 32 + lane, true, acts.words + first * kStepWords,
+                     acts.meta + first * kStepBlocks, acts.values == nullptr ? nullptr : acts.values + first * kStep);
 }
 
 // Grid (d / 32, rows): a warp computes four outputs, all experts of the row after one another.

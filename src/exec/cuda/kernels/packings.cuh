@@ -25,13 +25,6 @@ __device__ __forceinline__ uint2 load_stream2(const void* p) {
   return v;
 }
 
-// Brings `lines` lines of 128 bytes into L2, one per lane of the row group.
-__device__ __forceinline__ void prefetch_lines(const void* plane, uint64_t offset, uint32_t lines, uint32_t lane8) {
-  if (lane8 < lines) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(plane) + offset + 128 * lane8));
-  }
-}
-
 // Activations of one row and step as seen by one lane, in shared memory.
 struct LaneActivation {
   const uint4* words;     // at [lane8] of uint4 [2 parts][2 halves][8]: high parts of both halves, then low parts
@@ -50,9 +43,11 @@ __device__ __forceinline__ int dot16(const uint4& a, const uint4& x, int sum) {
 __device__ __forceinline__ int dot_half(const uint4& w, const LaneActivation& a, int half) {
   return 128 * dot16(w, a.words[8 * half], 0) + dot16(w, a.words[16 + 8 * half], 0);
 }
-__device__ __forceinline__ int dot_block(const uint4& low, const uint4& high, const LaneActivation& a) {
-  return 128 * dot16(high, a.words[8], dot16(low, a.words[0], 0)) +
-         dot16(high, a.words[24], dot16(low, a.words[16], 0));
+// Sum over the block of (w - offset) x, both halves with their own scale.
+__device__ __forceinline__ float dot_block(const uint4& low, const uint4& high, int offset, const LaneActivation& a) {
+  const BlockMeta meta = *a.meta;
+  return meta.scale[0] * static_cast<float>(dot_half(low, a, 0) - offset * meta.sum[0]) +
+         meta.scale[1] * static_cast<float>(dot_half(high, a, 1) - offset * meta.sum[1]);
 }
 
 __device__ __forceinline__ uint4 low_nibbles(const uint4& q) {
@@ -70,10 +65,6 @@ struct DotQ8 {
     uint4 low, high;
     __half d;
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    prefetch_lines(w.quants, cell * 256, 2, lane8);
-    prefetch_lines(w.scales, cell * 16, 1, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     const auto* q = static_cast<const uint4*>(w.quants) + cell * 16 + lane8;
     r.low = load_stream(q);
@@ -81,8 +72,7 @@ struct DotQ8 {
     r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
-    const int sum = dot_block(r.low, r.high, a);
-    return __half2float(r.d) * a.meta->scale * static_cast<float>(sum);
+    return __half2float(r.d) * dot_block(r.low, r.high, 0, a);
   }
 };
 
@@ -93,18 +83,12 @@ struct DotQ4 {
     uint4 q;
     __half d;
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    prefetch_lines(w.quants, cell * 128, 1, lane8);
-    prefetch_lines(w.scales, cell * 16, 1, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
     r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
-    const int sum = dot_block(low_nibbles(r.q), high_nibbles(r.q), a);
-    const BlockMeta meta = *a.meta;
-    return __half2float(r.d) * meta.scale * static_cast<float>(sum - 8 * (meta.sum_low + meta.sum_high));
+    return __half2float(r.d) * dot_block(low_nibbles(r.q), high_nibbles(r.q), 8, a);
   }
 };
 
@@ -114,26 +98,23 @@ struct DotQ4K {
   struct Regs {
     uint4 q, header;
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    prefetch_lines(w.quants, cell * 128, 1, lane8);
-    prefetch_lines(w.scales, cell * 16, 1, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
     r.header = __ldg(static_cast<const uint4*>(w.scales) + cell);
     // Only this lane's block is needed: keep the nibbles of S and M in one word and free the rest.
     r.header.y = byte_of(lane8 < 4 ? r.header.y : r.header.z, lane8 & 3) | ((r.header.w >> (4 * lane8) & 15u) << 8);
   }
-  static __device__ __forceinline__ float combine(const uint4& header, int sum, const BlockMeta& meta) {
+  static __device__ __forceinline__ float combine(const uint4& header, float products, const LaneActivation& a) {
     const __half2 d = *reinterpret_cast<const __half2*>(&header.x);
     const uint32_t h = header.y;
     const float scale = __low2float(d) * static_cast<float>((h & 15u) | ((h >> 4) & 0x30u));
     const float minimum = __high2float(d) * static_cast<float>(((h >> 4) & 15u) | ((h >> 6) & 0x30u));
-    return meta.scale * (scale * static_cast<float>(sum) - minimum * static_cast<float>(meta.sum_low + meta.sum_high));
+    const BlockMeta meta = *a.meta;
+    const float sum = meta.scale[0] * static_cast<float>(meta.sum[0]) + meta.scale[1] * static_cast<float>(meta.sum[1]);
+    return scale * products - minimum * sum;
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
-    const int sum = dot_block(low_nibbles(r.q), high_nibbles(r.q), a);
-    return combine(r.header, sum, *a.meta);
+    return combine(r.header, dot_block(low_nibbles(r.q), high_nibbles(r.q), 0, a), a);
   }
 };
 
@@ -144,10 +125,6 @@ struct DotQ5K {
     uint4 q, header;
     uint32_t fifth;
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    DotQ4K::prefetch(w, cell, lane8);
-    prefetch_lines(w.high, cell * 32, 1, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     DotQ4K::Regs base;
     DotQ4K::load(w, cell, lane8, base);
@@ -164,7 +141,7 @@ struct DotQ5K {
     low.z |= fifth_bits(r.fifth, 2), low.w |= fifth_bits(r.fifth, 3);
     high.x |= fifth_bits(r.fifth, 4), high.y |= fifth_bits(r.fifth, 5);
     high.z |= fifth_bits(r.fifth, 6), high.w |= fifth_bits(r.fifth, 7);
-    return DotQ4K::combine(r.header, dot_block(low, high, a), *a.meta);
+    return DotQ4K::combine(r.header, dot_block(low, high, 0, a), a);
   }
 };
 
@@ -177,11 +154,6 @@ struct DotQ6K {
     uint16_t scales;
     __half d;
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    prefetch_lines(w.quants, cell * 128, 1, lane8);
-    prefetch_lines(w.high, cell * 64, 1, lane8);
-    prefetch_lines(w.scales, cell * 16, 1, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
     r.top = load_stream2(static_cast<const uint2*>(w.high) + cell * 8 + lane8);
@@ -198,11 +170,11 @@ struct DotQ6K {
     high.x |= top_bits(r.top.y, 0), high.y |= top_bits(r.top.y, 1);
     high.z |= top_bits(r.top.y, 2), high.w |= top_bits(r.top.y, 3);
     const BlockMeta meta = *a.meta;
-    const int first = dot_half(low, a, 0) - 32 * meta.sum_low;
-    const int second = dot_half(high, a, 1) - 32 * meta.sum_high;
-    const int s0 = static_cast<int8_t>(r.scales & 0xff), s1 = static_cast<int8_t>(r.scales >> 8);
-    return __half2float(r.d) * meta.scale *
-           (static_cast<float>(s0) * static_cast<float>(first) + static_cast<float>(s1) * static_cast<float>(second));
+    const auto s0 = static_cast<float>(static_cast<int8_t>(r.scales & 0xff));
+    const auto s1 = static_cast<float>(static_cast<int8_t>(r.scales >> 8));
+    const auto first = static_cast<float>(dot_half(low, a, 0) - 32 * meta.sum[0]);
+    const auto second = static_cast<float>(dot_half(high, a, 1) - 32 * meta.sum[1]);
+    return __half2float(r.d) * (s0 * meta.scale[0] * first + s1 * meta.scale[1] * second);
   }
 };
 
@@ -213,9 +185,6 @@ struct Dot16Bit {
   struct Regs {
     uint4 piece[4];
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    prefetch_lines(w.quants, cell * 512, 4, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     const auto* q = static_cast<const uint4*>(w.quants) + cell * 32 + lane8;
 #pragma unroll
@@ -264,9 +233,6 @@ struct DotF32 {
   struct Regs {
     uint4 piece[8];
   };
-  static __device__ __forceinline__ void prefetch(const PackedView& w, uint64_t cell, uint32_t lane8) {
-    prefetch_lines(w.quants, cell * 1024, 8, lane8);
-  }
   static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     const auto* q = static_cast<const uint4*>(w.quants) + cell * 64 + lane8;
 #pragma unroll
