@@ -41,6 +41,17 @@ TEST(ReferenceArithmetic, LinearIsRowsTimesColumns) {
   }
 }
 
+TEST(ReferenceArithmetic, DotOfAnyLength) {
+  std::vector<float> a, b;
+  double sum = 0.0;
+  for (int i = 1; i <= 11; ++i) {
+    a.push_back(static_cast<float>(i));
+    b.push_back(static_cast<float>(i + 1));
+    sum += i * (i + 1);
+    EXPECT_EQ(dot(a, b), sum) << i;
+  }
+}
+
 TEST(ReferenceArithmetic, RmsNorm) {
   std::vector<float> x = {3.0f, -4.0f};
   rms_norm(x, {}, 0.5f);  // mean square 12.5, plus eps 13
