@@ -100,9 +100,9 @@ __device__ __forceinline__ int high_part(int value) { return (value + 64) >> 7; 
 
 // Rounds four of 16 neighbouring columns held by four neighbouring threads and stores them.
 __device__ __forceinline__ void quantise4(const float4& v, uint32_t column, uint32_t* words, BlockMeta* meta) {
-  float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+  float largest = max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
+  largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
   const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
   const int a = __float2int_rn(v.x * inverse), b = __float2int_rn(v.y * inverse);
   const int c = __float2int_rn(v.z * inverse), e = __float2int_rn(v.w * inverse);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void quantise_half_warp(float v, uint32_t column, boo
   float largest = fabsf(v);
 #pragma unroll
   for (int offset = 8; offset > 0; offset >>= 1)
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
   const int q = __float2int_rn(v * inverse);
   int sum = q;
