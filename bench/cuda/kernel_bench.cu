@@ -172,7 +172,7 @@ struct Activations {
   DeviceArray<uint32_t> non_finite{1, "benchmark output"};
 
   Activations() {
-    const std::vector<BlockMeta> blocks(meta.size(), BlockMeta{0.0001f, 10000, -5000, 0});
+    const std::vector<BlockMeta> blocks(meta.size(), BlockMeta{{0.0001f, 0.0002f}, {10000, -5000}});
     check(cudaMemcpy(meta.data(), blocks.data(), meta.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }
 };

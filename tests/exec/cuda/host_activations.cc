@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kSumRounding = 1e-5;  // of |w| |x|
 constexpr float kLevels = 16319.0f;    // 127 * 128 + 63
+constexpr uint32_t kRun = HostQuantised::kScaleColumns;
 
 // Position of a column's high part within the words of its row, in activation.h's order; its low part is kLowPart words
 // further on.
@@ -36,18 +37,16 @@ HostQuantised quantise_host(const std::vector<float>& values, uint32_t rows, uin
   HostQuantised out{.rows = rows, .cols = cols, .steps = steps_of(cols)};
   const size_t width = out.width();
   out.q.assign(rows * width, 0);
-  out.scales.assign(rows * width / 32, 0.0f);
+  out.scales.assign(rows * width / kRun, 0.0f);
   out.values.assign(rows * width, 0.0f);
-  for (size_t r = 0; r < rows; ++r) {
-    std::copy_n(&values[r * cols], cols, &out.values[r * width]);
-  }
-  for (size_t block = 0; block < out.scales.size(); ++block) {
-    const float* from = &out.values[block * 32];
+  for (size_t r = 0; r < rows; ++r) std::copy_n(&values[r * cols], cols, &out.values[r * width]);
+  for (size_t run = 0; run < out.scales.size(); ++run) {
+    const float* from = &out.values[run * kRun];
     float largest = 0.0f;
-    for (int e = 0; e < 32; ++e) largest = std::max(largest, std::abs(from[e]));
-    out.scales[block] = largest * (1.0f / kLevels);
+    for (size_t e = 0; e < kRun; ++e) largest = std::max(largest, std::abs(from[e]));
+    out.scales[run] = largest * (1.0f / kLevels);
     const float inverse = largest > 0.0f ? kLevels / largest : 0.0f;
-    for (size_t e = 0; e < 32; ++e) out.q[block * 32 + e] = static_cast<int32_t>(std::nearbyint(from[e] * inverse));
+    for (size_t e = 0; e < kRun; ++e) out.q[run * kRun + e] = static_cast<int32_t>(std::nearbyint(from[e] * inverse));
   }
   return out;
 }
@@ -55,7 +54,7 @@ HostQuantised quantise_host(const std::vector<float>& values, uint32_t rows, uin
 DeviceQuantised upload_quantised(const HostQuantised& rows) {
   const size_t width = rows.width(), row_words = size_t{rows.steps} * kStepWords;
   std::vector<uint32_t> words(rows.rows * row_words, 0);
-  std::vector<BlockMeta> meta(rows.scales.size());
+  std::vector<BlockMeta> meta(rows.rows * width / 32, BlockMeta{});
   for (size_t r = 0; r < rows.rows; ++r) {
     for (uint32_t c = 0; c < width; ++c) {
       const int32_t q = rows.q[r * width + c], high = high_part(q);
@@ -63,8 +62,8 @@ DeviceQuantised upload_quantised(const HostQuantised& rows) {
       word[0] |= byte_in_word(high, c);
       word[kLowPart] |= byte_in_word(q - 128 * high, c);
       BlockMeta& block = meta[(r * width + c) / 32];
-      if (c % 32 == 0) block = {rows.scale(r, c), 0, 0, 0};
-      (c % 32 < 16 ? block.sum_low : block.sum_high) += q;
+      block.scale[c % 32 / kRun] = rows.scale(r, c);
+      block.sum[c % 32 / kRun] += q;
     }
   }
   return {rows.rows, rows.cols, upload(words), upload(meta), upload(rows.values)};
@@ -73,13 +72,15 @@ DeviceQuantised upload_quantised(const HostQuantised& rows) {
 DeviceQuantised unwritten_quantised(uint32_t rows, uint32_t cols) {
   const size_t steps = steps_of(cols), width = steps * kStep;
   std::vector<uint32_t> words(rows * steps * kStepWords, 0);
-  std::vector<BlockMeta> meta(rows * width / 32, BlockMeta{0.0f, 0, 0, 0});
+  std::vector<BlockMeta> meta(rows * width / 32, BlockMeta{});
   std::vector<float> values(rows * width, 0.0f);
   for (size_t r = 0; r < rows; ++r) {
-    for (uint32_t c = 0; c < (cols + 31) / 32 * 32; ++c) {
+    for (uint32_t c = 0; c < (cols + kRun - 1) / kRun * kRun; ++c) {
       uint32_t* word = &words[r * steps * kStepWords + word_of(c)];
       word[0] = word[kLowPart] = 0xffffffffu;
-      meta[(r * width + c) / 32] = BlockMeta{NAN, -1, -1, -1};
+      BlockMeta& block = meta[(r * width + c) / 32];
+      block.scale[c % 32 / kRun] = NAN;
+      block.sum[c % 32 / kRun] = -1;
       values[r * width + c] = NAN;
     }
   }
@@ -93,21 +94,21 @@ HostQuantised download_quantised(const DeviceQuantised& rows, bool with_values) 
   const auto meta = download(rows.meta);
   if (with_values) out.values = download(rows.values);
   out.q.resize(rows.rows * width);
-  out.scales.resize(meta.size());
+  out.scales.resize(rows.rows * width / kRun);
   int wrong_sums = 0;
-  for (size_t block = 0; block < meta.size(); ++block) {
-    const size_t r = block * 32 / width;
-    int32_t sums[2] = {};
-    for (size_t e = 0; e < 32; ++e) {
-      const auto c = static_cast<uint32_t>(block * 32 % width + e);
+  for (size_t run = 0; run < out.scales.size(); ++run) {
+    const size_t r = run * kRun / width;
+    int32_t sum = 0;
+    for (size_t e = 0; e < kRun; ++e) {
+      const auto c = static_cast<uint32_t>(run * kRun % width + e);
       const uint32_t* word = &words[r * out.steps * kStepWords + word_of(c)];
-      out.q[block * 32 + e] = 128 * byte_of_word(word[0], c) + byte_of_word(word[kLowPart], c);
-      sums[e / 16] += out.q[block * 32 + e];
+      out.q[run * kRun + e] = 128 * byte_of_word(word[0], c) + byte_of_word(word[kLowPart], c);
+      sum += out.q[run * kRun + e];
     }
-    out.scales[block] = meta[block].scale;
-    wrong_sums += sums[0] != meta[block].sum_low || sums[1] != meta[block].sum_high;
+    out.scales[run] = meta[run / 2].scale[run % 2];
+    wrong_sums += sum != meta[run / 2].sum[run % 2];
   }
-  EXPECT_EQ(wrong_sums, 0) << "blocks whose sums do not fit their quants";
+  EXPECT_EQ(wrong_sums, 0) << "runs of columns whose sum does not fit their quants";
   return out;
 }
 
@@ -183,17 +184,17 @@ void expect_quantised(const HostQuantised& found, const Expected& expected, bool
     }
   };
   for (size_t r = 0; r < expected.values.size() / cols; ++r) {
-    for (uint32_t block = 0; block < width / 32; ++block) {
+    for (uint32_t first = 0; first < width; first += kRun) {
       double largest = 0.0, allowance = 0.0;
-      for (size_t c = block * 32; c < std::min<size_t>(cols, block * 32 + 32); ++c) {
+      for (size_t c = first; c < std::min<size_t>(cols, first + kRun); ++c) {
         largest = std::max(largest, std::abs(expected.values[r * cols + c]));
         allowance = std::max(allowance, expected.allowance[r * cols + c]);
       }
-      const double scale = found.scale(r, block * 32);
+      const double scale = found.scale(r, first);
       if (!(std::abs(scale - largest / double{kLevels}) <= allowance / double{kLevels} + 1e-6 * scale)) {
-        fail(r, block * 32, "scale", scale, largest / double{kLevels});
+        fail(r, first, "scale", scale, largest / double{kLevels});
       }
-      for (uint32_t c = block * 32; c < block * 32 + 32; ++c) {
+      for (uint32_t c = first; c < first + kRun; ++c) {
         const bool padding = c >= cols;
         const double wanted = padding ? 0.0 : expected.values[r * cols + c];
         const double off = padding ? 0.0 : expected.allowance[r * cols + c];

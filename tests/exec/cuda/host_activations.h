@@ -10,15 +10,16 @@
 
 namespace carat::cuda {
 
-// Rows rounded to 15 bits per 32 columns. Columns [cols, steps * 256) are padding.
+// Rows rounded to 15 bits per 16 columns. Columns [cols, steps * 256) are padding.
 struct HostQuantised {
+  static constexpr uint32_t kScaleColumns = 16;  // columns that share a scale
   uint32_t rows = 0, cols = 0, steps = 0;
   std::vector<int32_t> q{};     // [rows, steps * 256]
-  std::vector<float> scales{};  // [rows, steps * 8]
+  std::vector<float> scales{};  // [rows, steps * 16]
   std::vector<float> values{};  // [rows, steps * 256]
 
   uint32_t width() const { return steps * kStep; }
-  float scale(uint64_t row, uint32_t column) const { return scales[row * steps * kStepBlocks + column / 32]; }
+  float scale(uint64_t row, uint32_t column) const { return scales[(row * width() + column) / kScaleColumns]; }
   double quantised(uint64_t row, uint32_t column) const {
     return static_cast<double>(q[row * width() + column]) * static_cast<double>(scale(row, column));
   }
@@ -38,10 +39,10 @@ struct DeviceQuantised {
   }
 };
 DeviceQuantised upload_quantised(const HostQuantised& rows);
-// For results: NaN wherever a kernel must write, zero in the blocks of 32 columns beyond the true width, as the
+// For results: NaN wherever a kernel must write, zero in the runs of 16 columns beyond the true width, as the
 // executor prepares them once.
 DeviceQuantised unwritten_quantised(uint32_t rows, uint32_t cols);
-// Also expects the sums of each block's halves to be right. Values only if asked for.
+// Also expects the sums to be right. Values only if asked for.
 HostQuantised download_quantised(const DeviceQuantised& rows, bool with_values);
 
 // What results must be, and how far each may be off.

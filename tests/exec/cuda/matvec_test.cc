@@ -168,7 +168,7 @@ TEST_P(MatvecFormatTest, NearTheExactProduct) {
     results.insert(results.end(), row, row + kOutputs);
   }
   const Difference off = difference(results, exact_product(matrices[0].values(), kOutputs, input));
-  // Rounding of normal values to 1/16319 of the largest of 32 costs 0.004% of their size.
+  // Rounding of normal values to 1/16319 of the largest of 16 costs 0.004% of their size.
   EXPECT_LT(off.relative, is_float_packing(matrices[0].view().packing) ? 1e-6 : 1e-4);
 }
 
@@ -209,7 +209,8 @@ TEST_P(MatvecFormatTest, SmallGeglu) {
   constexpr uint32_t kCols = 512;
   const HostQuantised input = random_input(kCols, 8);
   const DeviceQuantised device = upload_quantised(input);
-  for (const uint32_t F : {20u, 32u, 160u, 704u}) {  // 20: the last block of 32 is padded; 704: so is the last step
+  for (const uint32_t F :
+       {20u, 40u, 160u, 704u}) {  // 20: the last run of 16 is padded; 40: the last block; 704: the last step
     const Matrices matrices = make_matrices(kCols, {{GetParam().format, F}, {GetParam().format, F}}, F);
     const Expected expected = geglu_reference(expected_of(matrices[0], input), expected_of(matrices[1], input));
     for (const uint32_t rows : {1u, 2u, 3u, 8u}) {
@@ -324,7 +325,7 @@ TEST_F(QuantiseTest, SmallFloatsBitForBit) {
     const uint32_t leading = cols + 4;
     test::Random random(cols);
     std::vector<float> strided = random.normals(size_t{kRows} * leading, 5.0f), values;
-    std::fill_n(strided.begin(), 32, 0.0f);  // a block of zeros
+    std::fill_n(strided.begin(), 16, 0.0f);  // a run of zeros
     for (size_t r = 0; r < kRows; ++r) {
       const auto row = strided.begin() + static_cast<ptrdiff_t>(r * leading);
       values.insert(values.end(), row, row + cols);
@@ -357,6 +358,25 @@ TEST_F(QuantiseTest, SmallResidualNorm) {
       for (const double value : residual.result()) expected.allowance.push_back(2e-6 * std::abs(value) + 3e-6);
       expect_quantised(download_quantised(out, true), expected, true, "residual norm");
       EXPECT_LT(difference(download(x_out), residual.stream()).relative, 1e-6);
+    }
+  }
+}
+
+TEST_F(QuantiseTest, SmallGeglu) {
+  for (const uint32_t F : {32u, 704u, 2112u}) {
+    constexpr uint32_t kRows = 3;
+    const RandomValues<float> gate_up(size_t{kRows} * 2 * F, 2.0f, F);
+    Expected expected;
+    for (size_t i = 0; i < size_t{kRows} * F; ++i) {
+      const size_t gate = i / F * 2 * F + i % F;
+      expected.values.push_back(gelu_double(gate_up.floats[gate]) * double{gate_up.floats[gate + F]});
+      expected.allowance.push_back(1e-6 * std::abs(expected.values.back()) + 4e-6);
+    }
+    for (const bool with_values : {true, false}) {
+      const DeviceQuantised out = unwritten_quantised(kRows, F);
+      quantise_geglu(gate_up.device.data(), kRows, F, out.view(with_values), how_);
+      synchronise();
+      expect_quantised(download_quantised(out, with_values), expected, with_values, "geglu");
     }
   }
 }

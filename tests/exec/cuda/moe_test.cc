@@ -189,7 +189,7 @@ class MoeDecodeTest : public GpuTest {
     one.rows = 1;
     take(one.q, x.width());
     take(one.values, x.width());
-    take(one.scales, x.width() / 32);
+    take(one.scales, x.width() / HostQuantised::kScaleColumns);
     return product_reference(weights, count, one, is_float_packing(matrix.view().packing));
   }
 
