@@ -1,5 +1,4 @@
-// Host side of the matrix-vector products: grid choice (a pure function of shapes and SM count) and dispatch, and the
-// kernels that quantise rows on their own.
+// Host side of the matrix-vector products, and the kernels that quantise rows on their own.
 #include "exec/cuda/kernels/matvec.cuh"
 
 #include <algorithm>
@@ -46,45 +45,6 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// Many more blocks than SMs, so that the hardware's scheduling evens out their loads: small matrices are cut finer by
-// splitting columns over the warps of a block. Very large matrices are walked by a resident set of blocks instead, so
-// that the pipeline never drains.
-MatvecGrid choose(const MatvecJob& job, uint32_t sm_count) {
-  constexpr uint32_t kResident = 4;  // blocks a SM holds
-  const bool geglu = job.output == MatvecOutput::kGeglu;
-  const uint32_t parts = geglu ? 1 : job.parts;
-  const auto tiles_with = [&](uint32_t split, uint32_t part) {
-    const uint32_t rows_per_tile = geglu ? 16 : 8 / split * 4;
-    return (job.part[part].weights.rows + rows_per_tile - 1) / rows_per_tile;
-  };
-  const auto total_tiles = [&](uint32_t split) {
-    uint32_t total = 0;
-    for (uint32_t p = 0; p < parts; ++p) total += tiles_with(split, p);
-    return total;
-  };
-  MatvecGrid grid{};
-  grid.split = 1;
-  if (!geglu) {
-    while (grid.split < 8 && grid.split * 2 <= job.part[0].weights.steps &&
-           total_tiles(grid.split) < kResident * sm_count) {
-      grid.split *= 2;
-    }
-  }
-  const uint32_t total = total_tiles(grid.split);
-  const bool walks = total > 6 * kResident * sm_count;
-  uint32_t next = 0;
-  for (uint32_t p = 0; p < kMatvecParts; ++p) {
-    grid.first_block[p] = next;
-    if (p >= parts) continue;
-    const uint32_t tiles = tiles_with(grid.split, p);
-    const auto share = static_cast<uint32_t>(static_cast<uint64_t>(kResident) * sm_count * tiles / total);
-    next += walks ? std::min(tiles, std::max(1u, share)) : tiles;
-  }
-  grid.first_block[kMatvecParts] = next;
-  if (geglu) grid.first_block[1] = next;
-  return grid;
-}
-
 void check_job(const MatvecJob& job) {
   bool good = job.rows >= 1 && job.rows <= kMatvecRows && job.parts >= 1 && job.parts <= kMatvecParts;
   for (uint32_t p = 0; good && p < job.parts; ++p) good = job.part[p].weights.cols == job.part[0].weights.cols;
@@ -97,9 +57,17 @@ void check_job(const MatvecJob& job) {
 
 }  // namespace
 
+uint32_t matvec_blocks(const MatvecJob& job, uint32_t sm_count) {
+  uint32_t groups = 0;
+  for (uint32_t p = 0; p < job.parts; ++p) groups += (job.part[p].weights.rows + 3) / 4;
+  if (job.output == MatvecOutput::kGeglu) groups = (job.part[0].weights.rows + 15) / 16;
+  return std::min(sm_count, groups);
+}
+
 uint32_t matvec_max_rows(uint32_t cols, bool float_weights, uint32_t shared_memory) {
+  constexpr uint32_t kMostUnits = 64;  // of GEGLU results a block: far more than any layer gives it
   for (uint32_t rows = kMatvecRows; rows > 1; rows /= 2) {
-    if (matvec_shared_bytes(rows, steps_of(cols), float_weights) <= shared_memory) return rows;
+    if (matvec_shared_bytes(rows, steps_of(cols), float_weights, kMostUnits) <= shared_memory) return rows;
   }
   return 1;
 }
@@ -118,18 +86,17 @@ void matvec(const MatvecJob& job, uint32_t sm_count, const Launch& how) {
     matvec(rest, sm_count, how);
     return;
   }
-  const MatvecGrid grid = choose(job, sm_count);
   switch (packing) {
     case Packing::kQ8:
-      return matvec_8bit(job, grid, how);
+      return matvec_8bit(job, sm_count, how);
     case Packing::kQ4:
     case Packing::kQ4K:
-      return matvec_4bit(job, grid, how);
+      return matvec_4bit(job, sm_count, how);
     case Packing::kQ5K:
     case Packing::kQ6K:
-      return matvec_6bit(job, grid, how);
+      return matvec_6bit(job, sm_count, how);
     default:
-      return matvec_float(job, grid, how);
+      return matvec_float(job, sm_count, how);
   }
 }
 

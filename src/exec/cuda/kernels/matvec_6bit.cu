@@ -2,12 +2,12 @@
 
 namespace carat::cuda {
 
-void matvec_6bit(const MatvecJob& job, const MatvecGrid& grid, const Launch& how) {
+void matvec_6bit(const MatvecJob& job, uint32_t sm_count, const Launch& how) {
   switch (job.part[0].weights.packing) {
     case Packing::kQ5K:
-      return launch_matvec<DotQ5K>(job, grid, how);
+      return launch_matvec<DotQ5K>(job, sm_count, how);
     default:
-      return launch_matvec<DotQ6K>(job, grid, how);
+      return launch_matvec<DotQ6K>(job, sm_count, how);
   }
 }
 

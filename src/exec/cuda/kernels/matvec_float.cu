@@ -2,14 +2,14 @@
 
 namespace carat::cuda {
 
-void matvec_float(const MatvecJob& job, const MatvecGrid& grid, const Launch& how) {
+void matvec_float(const MatvecJob& job, uint32_t sm_count, const Launch& how) {
   switch (job.part[0].weights.packing) {
     case Packing::kF16:
-      return launch_matvec<DotF16>(job, grid, how);
+      return launch_matvec<DotF16>(job, sm_count, how);
     case Packing::kBF16:
-      return launch_matvec<DotBF16>(job, grid, how);
+      return launch_matvec<DotBF16>(job, sm_count, how);
     default:
-      return launch_matvec<DotF32>(job, grid, how);
+      return launch_matvec<DotF32>(job, sm_count, how);
   }
 }
 
