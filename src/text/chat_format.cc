@@ -1,13 +1,11 @@
 #include "text/chat_format.h"
 
-#include <array>
-#include <cstdint>
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
-#include "base/utf8.h"
-#include "text/symbol_table.h"
+#include "text/tool_syntax.h"
+#include "text/value_json.h"
+#include "text/white_space.h"
 
 namespace carat::text {
 
@@ -16,119 +14,197 @@ namespace {
 constexpr std::string_view kThoughtOpen = "<|channel>";
 constexpr std::string_view kThoughtClose = "<channel|>";
 
-// The characters Jinja's trim removes: those Python's str.isspace() is true for.
-bool is_space(uint32_t code_point) {
-  constexpr std::array<std::pair<uint32_t, uint32_t>, 10> kRanges = {{{0x09, 0x0d},
-                                                                      {0x1c, 0x20},
-                                                                      {0x85, 0x85},
-                                                                      {0xa0, 0xa0},
-                                                                      {0x1680, 0x1680},
-                                                                      {0x2000, 0x200a},
-                                                                      {0x2028, 0x2029},
-                                                                      {0x202f, 0x202f},
-                                                                      {0x205f, 0x205f},
-                                                                      {0x3000, 0x3000}}};
-  for (const auto& [first, last] : kRanges) {
-    if (code_point >= first && code_point <= last) return true;
-  }
-  return false;
-}
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = utf8_sequence_length(text);
-    if (length == 0 || !is_space(code_point_of(text.substr(0, length)))) break;
-    text.remove_prefix(length);
-  }
-  while (!text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && text.size() - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xc0) == 0x80) --begin;
-    const std::string_view last = text.substr(begin);
-    if (utf8_sequence_length(last) != last.size() || !is_space(code_point_of(last))) break;
-    text.remove_suffix(last.size());
-  }
-  return text;
-}
-
-std::string_view role_name(Role role) {
-  switch (role) {
-    case Role::kSystem:
-      return "system";
-    case Role::kUser:
-      return "user";
-    case Role::kModel:
-      return "model";
-  }
-  return "";
-}
-
-// Collects pieces; neighbours of the same origin become one.
-class Prompt {
+// Renders one conversation. The model's messages, with the tool messages between them, make up model turns.
+class ChatRenderer {
  public:
-  // What the template writes: special texts in it are tokens.
-  Prompt& markup(std::string_view text) { return add(text, true); }
-  // What a user, a tool or the model supplied: whatever it contains stays text.
-  Prompt& content(std::string_view text) { return add(text, false); }
+  ChatRenderer(const Conversation& conversation, const ChatOptions& options)
+      : messages_(conversation.messages),
+        tools_(conversation.tools),
+        options_(options),
+        syntax_(options.revision, out_) {
+    for (size_t i = 0; i < messages_.size(); ++i) {
+      if (messages_[i].role == Role::kUser) last_user_ = i;
+    }
+  }
 
-  std::vector<PromptPiece> take() { return std::move(pieces_); }
+  std::vector<PromptPiece> render() {
+    out_.markup("<bos>");
+    const bool has_system = messages_[0].role == Role::kSystem || messages_[0].role == Role::kDeveloper;
+    render_system_turn(has_system ? &messages_[0] : nullptr);
+    for (size_t i = has_system ? 1 : 0; i < messages_.size(); ++i) {
+      if (messages_[i].role != Role::kTool) render_message(i, has_system ? 1 : 0);
+    }
+    if (options_.add_generation_prompt) render_generation_prompt();
+    return out_.pieces();
+  }
 
  private:
-  Prompt& add(std::string_view text, bool from_template) {
-    if (text.empty()) return *this;
-    if (pieces_.empty() || pieces_.back().from_template != from_template) {
-      pieces_.push_back({std::string(text), from_template});
-    } else {
-      pieces_.back().text += text;
+  // How the text ends.
+  enum class End {
+    kTurnClosed,    // <turn|>, or nothing yet
+    kAwaitsResult,  // <|tool_response>: calls without results
+    kAfterResult,   // <tool_response|>: the model goes on in this turn
+    kInsideTurn,    // text of a model turn that the next message continues
+  };
+
+  bool is(TemplateRevision revision) const { return options_.revision == revision; }
+  bool at_least(TemplateRevision revision) const { return options_.revision >= revision; }
+  // The launch template has no notion of one model turn over several messages.
+  bool continues_turn(size_t i, size_t first) const {
+    if (is(TemplateRevision::kLaunch) || messages_[i].role != Role::kModel) return false;
+    for (size_t before = i; before > first; --before) {
+      if (messages_[before - 1].role != Role::kTool) return messages_[before - 1].role == Role::kModel;
     }
-    return *this;
+    return false;
   }
 
-  std::vector<PromptPiece> pieces_;
+  void render_system_turn(const Message* system) {
+    if (system == nullptr && !options_.thinking && tools_.empty()) return;
+    out_.markup("<|turn>system\n");
+    if (options_.thinking) out_.markup(is(TemplateRevision::kLaunch) ? "<|think|>" : "<|think|>\n");
+    if (system != nullptr) {
+      for (const std::string& part : system->content.parts()) {
+        out_.content(trim(part));
+        if (system->content.is_list()) out_.markup(" ");
+      }
+    }
+    for (const Tool& tool : tools_) syntax_.declaration(parse_json(tool.json, false, tool.name));
+    out_.markup("<turn|>\n");
+  }
+
+  void render_message(size_t i, size_t first) {
+    const Message& message = messages_[i];
+    const bool is_model = message.role == Role::kModel;
+    if (!continues_turn(i, first)) {
+      out_.markup("<|turn>").markup(is_model ? "model" : role_name(message.role)).markup("\n");
+      render_empty_thought_of_history(i);
+    }
+    if (shows_reasoning(i)) {
+      out_.markup(kThoughtOpen).markup("thought\n").content(message.reasoning).markup("\n").markup(kThoughtClose);
+    }
+    for (const ToolCall& call : message.tool_calls) {
+      const std::string_view arguments = call.arguments.empty() ? "{}" : std::string_view(call.arguments);
+      syntax_.call(call.name, parse_json(arguments, false, call.name));
+    }
+    const bool has_results = render_results(i);
+    const size_t before_content = out_.size();
+    render_content(message);
+    const bool shows_content = out_.size() > before_content;
+    close_message(i, has_results, shows_content);
+  }
+
+  bool shows_reasoning(size_t i) const {
+    const Message& message = messages_[i];
+    if (message.reasoning.empty() || is(TemplateRevision::kLaunch)) return false;
+    const bool is_current = last_user_ == kNone || i > last_user_;
+    if (!at_least(TemplateRevision::kCanonical)) return is_current && !message.tool_calls.empty();
+    return is_current || (options_.preserve_thinking && !message.tool_calls.empty());
+  }
+
+  void render_empty_thought_of_history(size_t i) {
+    if (!is(TemplateRevision::kEmptyThoughts) || messages_[i].role != Role::kModel) return;
+    if (options_.thinking || !options_.empty_thought_block || shows_reasoning(i)) return;
+    out_.markup(kThoughtOpen).markup("thought\n").markup(kThoughtClose);
+  }
+
+  // The tool messages right after message i hold the results of its calls.
+  bool render_results(size_t i) {
+    if (messages_[i].tool_calls.empty()) return false;
+    size_t next = i + 1;
+    for (; next < messages_.size() && messages_[next].role == Role::kTool; ++next) {
+      const Message& result = messages_[next];
+      std::string name = result.tool_name.empty() ? "unknown" : result.tool_name;
+      for (const ToolCall& call : messages_[i].tool_calls) {
+        if (call.id == result.tool_call_id) name = call.name;
+      }
+      if (result.result_json.empty()) {
+        syntax_.response(name, Value::string(result.content.joined(), false));
+      } else {
+        syntax_.response(name, parse_json(result.result_json, false, name));
+      }
+    }
+    return next > i + 1;
+  }
+
+  void render_content(const Message& message) {
+    for (const std::string& part : message.content.parts()) {
+      if (message.role == Role::kModel) {
+        out_.content(strip_thoughts(part));
+      } else {
+        out_.content(trim(part));
+      }
+    }
+  }
+
+  void close_message(size_t i, bool has_results, bool shows_content) {
+    const Message& message = messages_[i];
+    if (!message.tool_calls.empty() && !has_results && !is(TemplateRevision::kLaunch)) {
+      out_.markup("<|tool_response>");
+      end_ = End::kAwaitsResult;
+      return;
+    }
+    if (!at_least(TemplateRevision::kCanonical)) {
+      // Content counts as given, even where nothing of it is left to show.
+      if (has_results && message.content.empty()) {
+        end_ = End::kAfterResult;
+        return;
+      }
+    } else {
+      const size_t next = next_message(i);
+      if (message.role == Role::kModel && next < messages_.size() && messages_[next].role == Role::kModel) {
+        end_ = has_results && !shows_content ? End::kAfterResult : End::kInsideTurn;
+        return;
+      }
+      if (has_results && !shows_content && next == messages_.size()) {
+        end_ = End::kAfterResult;
+        return;
+      }
+    }
+    out_.markup("<turn|>\n");
+    end_ = End::kTurnClosed;
+  }
+
+  size_t next_message(size_t i) const {
+    do {
+      ++i;
+    } while (i < messages_.size() && messages_[i].role == Role::kTool);
+    return i;
+  }
+
+  void render_generation_prompt() {
+    if (end_ == End::kAwaitsResult) return;
+    const bool closes_thoughts = options_.empty_thought_block && !options_.thinking;
+    if (end_ == End::kTurnClosed) {
+      out_.markup("<|turn>model\n");
+    } else if (at_least(TemplateRevision::kCanonical) && options_.thinking) {
+      out_.markup(kThoughtOpen).markup("thought\n");
+      return;
+    } else if (!is(TemplateRevision::kLaunch)) {
+      return;
+    }
+    if (closes_thoughts) out_.markup(kThoughtOpen).markup("thought\n").markup(kThoughtClose);
+  }
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  std::span<const Message> messages_;
+  std::span<const Tool> tools_;
+  const ChatOptions& options_;
+  MarkedText out_;
+  ToolSyntax syntax_;
+  size_t last_user_ = kNone;
+  End end_ = End::kTurnClosed;
 };
-
-void render_system_turn(Prompt& prompt, const Message* system, const ChatOptions& options) {
-  if (system == nullptr && !options.thinking) return;
-  prompt.markup("<|turn>system\n");
-  if (options.thinking) prompt.markup("<|think|>\n");
-  if (system != nullptr) prompt.content(trim(system->content));
-  prompt.markup("<turn|>\n");
-}
-
-// Consecutive model messages are one turn: only the first opens it and only the last closes it.
-void render_turns(Prompt& prompt, std::span<const Message> messages) {
-  const auto is_model = [&](size_t i) { return i < messages.size() && messages[i].role == Role::kModel; };
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const Message& message = messages[i];
-    const bool continues = is_model(i) && i > 0 && is_model(i - 1);
-    if (!continues) prompt.markup("<|turn>").markup(role_name(message.role)).markup("\n");
-    if (is_model(i)) {
-      prompt.content(strip_thoughts(message.content));
-    } else {
-      prompt.content(trim(message.content));
-    }
-    const bool is_continued = is_model(i) && is_model(i + 1);
-    if (!is_continued) prompt.markup("<turn|>\n");
-  }
-}
-
-void render_generation_prompt(Prompt& prompt, const ChatOptions& options) {
-  prompt.markup("<|turn>model\n");
-  if (options.empty_thought_block && !options.thinking) {
-    prompt.markup(kThoughtOpen).markup("thought\n").markup(kThoughtClose);
-  }
-}
 
 }  // namespace
 
+std::vector<PromptPiece> render_chat(const Conversation& conversation, const ChatOptions& options) {
+  check_conversation(conversation);
+  return ChatRenderer(conversation, options).render();
+}
+
 std::vector<PromptPiece> render_chat(std::span<const Message> messages, const ChatOptions& options) {
-  if (messages.empty()) fail(ErrorCode::kBadArgument, "a chat needs at least one message");
-  const bool has_system = messages.front().role == Role::kSystem;
-  Prompt prompt;
-  prompt.markup("<bos>");
-  render_system_turn(prompt, has_system ? &messages.front() : nullptr, options);
-  render_turns(prompt, messages.subspan(has_system ? 1 : 0));
-  if (options.add_generation_prompt) render_generation_prompt(prompt, options);
-  return prompt.take();
+  return render_chat(Conversation{{messages.begin(), messages.end()}, {}}, options);
 }
 
 std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::span<const PromptPiece> pieces) {
