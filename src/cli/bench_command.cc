@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,8 @@ struct BenchFlags {
   std::string generations = "128";
   std::vector<std::string> pairs;
   std::string depths = "0";
-  std::string batches = "2048";
-  std::string micro_batches = "512";
+  std::string batches;  // empty here and below: the executor's choice
+  std::string micro_batches;
   std::string threads = "0";
   uint32_t repetitions = 5;
   std::string output = "md";
@@ -59,6 +60,13 @@ std::vector<uint32_t> parse_list(std::string_view flag, std::string_view text) {
     if (item.size() == rest.size()) return values;
     rest.remove_prefix(item.size() + 1);
   }
+}
+
+// Nothing given is one choice: none.
+std::vector<std::optional<uint32_t>> parse_optional_list(std::string_view flag, std::string_view text) {
+  if (text.empty()) return {std::nullopt};
+  const std::vector<uint32_t> values = parse_list(flag, text);
+  return {values.begin(), values.end()};
 }
 
 std::vector<BenchCase> make_cases(const BenchFlags& flags) {
@@ -151,8 +159,8 @@ class Bench {
 };
 
 struct Setup {
-  uint32_t batch;
-  uint32_t micro_batch;
+  std::optional<uint32_t> batch;
+  std::optional<uint32_t> micro_batch;
   unsigned threads;
 };
 
@@ -165,8 +173,9 @@ BenchResult describe(const model::Model& model, const exec::Executor& executor, 
   result.model_n_params = model.parameters();
   result.backend = executor.name();
   result.cpu_info = cpu_name();
-  result.n_batch = setup.batch;
-  result.n_ubatch = setup.micro_batch;
+  // What was really used; llama-bench prints 2048 for a batch nobody asked for.
+  result.n_ubatch = executor.options().chunk;
+  result.n_batch = std::max(setup.batch.value_or(2048), result.n_ubatch);
   result.n_threads = setup.threads;
   result.type_k = result.type_v = quant::info(executor.options().kv_format).name;
   result.n_prompt = c.prompt;
@@ -188,12 +197,13 @@ void measure(const BenchFlags& flags, const std::shared_ptr<const model::Model>&
   if (context > std::numeric_limits<uint32_t>::max())
     fail(ErrorCode::kBadArgument, "-d, -p and -n add up to {} tokens", context);
   options.context = static_cast<uint32_t>(context);
-  options.chunk = std::min({setup.batch, setup.micro_batch, options.context});
-  const auto executor = engine::make_executor(flags.device.chosen_device(), model, options);
+  options.chunk = chosen_chunk(setup.batch, setup.micro_batch, options.context);
+  ProgressLine progress;
+  const auto executor = engine::make_executor(flags.device.chosen_device(), model, options, loading_progress(progress));
+  progress.clear();
   flags.device.explain_unused(*executor, log);
 
   Bench bench(*executor);
-  ProgressLine progress;
   for (const BenchCase& c : cases) {
     BenchResult result = describe(*model, *executor, setup, c);
     progress.show(fmt::format("{}: warm-up", result.test()));
@@ -215,10 +225,10 @@ void bench(const BenchFlags& flags) {
   if (flags.repetitions == 0) fail(ErrorCode::kBadArgument, "-r must be at least 1");
   const std::vector<BenchCase> cases = make_cases(flags);
   std::vector<Setup> setups;
-  for (const uint32_t batch : parse_list("-b", flags.batches)) {
-    for (const uint32_t micro_batch : parse_list("-ub", flags.micro_batches)) {
+  for (const auto& batch : parse_optional_list("-b", flags.batches)) {
+    for (const auto& micro_batch : parse_optional_list("-ub", flags.micro_batches)) {
       for (const uint32_t threads : parse_list("-t", flags.threads)) {
-        if (batch == 0 || micro_batch == 0) fail(ErrorCode::kBadArgument, "-b and -ub must be at least 1");
+        if (batch == 0u || micro_batch == 0u) fail(ErrorCode::kBadArgument, "-b and -ub must be at least 1");
         setups.push_back({batch, micro_batch, threads == 0 ? usable_threads() : threads});
       }
     }
@@ -246,7 +256,8 @@ void add_bench_command(CLI::App& app) {
       ->allow_extra_args(false);
   list("-d,--n-depth", flags->depths, "tokens already in the cache");
   list("-b,--batch-size", flags->batches, "upper limits for -ub");
-  list("--ub,--ubatch-size", flags->micro_batches, "(-ub) most tokens in one forward pass");
+  list("--ub,--ubatch-size", flags->micro_batches,
+       "(-ub) most tokens in one forward pass; what suits the device and its memory when neither is given");
   list("-t,--threads", flags->threads, "CPU threads; 0: all");
   command->add_option("-r,--repetitions", flags->repetitions, "how often each test is timed")->capture_default_str();
   command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->capture_default_str();

@@ -65,9 +65,10 @@ nlohmann::ordered_json as_json(const BenchResult& r) {
 class MarkdownPrinter : public BenchPrinter {
  public:
   void begin() override {
-    write_stdout(line("model", "size", "params", "backend", "threads", "test", "t/s", "of the read limit"));
-    write_stdout(fmt::format("| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->15} | {:->18} | {:->20} |\n", "",
-                             ":", ":", "", ":", ":", ":", ":"));
+    write_stdout(line("model", "size", "params", "backend", "threads", "ubatch", "test", "t/s", "of the read limit"));
+    write_stdout(
+        fmt::format("| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->6} | {:->15} | {:->18} | {:->20} |\n", "",
+                    ":", ":", "", ":", ":", ":", ":", ":"));
   }
 
   void add(const BenchResult& r) override {
@@ -76,8 +77,8 @@ class MarkdownPrinter : public BenchPrinter {
       limit = fmt::format("{:.0f}% of {:.1f} GB/s", 100.0 * *share, *r.limit_bytes_per_second / 1e9);
     }
     write_stdout(line(r.model_type, size(r.model_size), parameters(r.model_n_params), r.backend,
-                      std::to_string(r.n_threads), r.test(), fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()),
-                      limit));
+                      std::to_string(r.n_threads), std::to_string(r.n_ubatch), r.test(),
+                      fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()), limit));
   }
 
  private:
@@ -90,10 +91,10 @@ class MarkdownPrinter : public BenchPrinter {
     return millions < 1000.0 ? fmt::format("{:.2f} M", millions) : fmt::format("{:.2f} B", millions / 1000.0);
   }
   static std::string line(std::string_view model, std::string_view size, std::string_view params,
-                          std::string_view backend, std::string_view threads, std::string_view test,
-                          std::string_view speed, std::string_view limit) {
-    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>15} | {:>18} | {:>20} |\n", model, size,
-                       params, backend, threads, test, speed, limit);
+                          std::string_view backend, std::string_view threads, std::string_view ubatch,
+                          std::string_view test, std::string_view speed, std::string_view limit) {
+    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>6} | {:>15} | {:>18} | {:>20} |\n", model,
+                       size, params, backend, threads, ubatch, test, speed, limit);
   }
 };
 

@@ -17,7 +17,7 @@ namespace {
 struct InfoFlags {
   std::string file;
   std::vector<uint32_t> contexts;
-  uint32_t micro_batch = SizeFlags{}.micro_batch;
+  uint32_t micro_batch = exec::kDefaultChunk;
   bool tensors = false;
   bool json = false;
 };

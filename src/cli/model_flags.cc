@@ -118,18 +118,34 @@ void SizeFlags::add_to(CLI::App& command) {
                      fmt::format("context in tokens (default: the model's, at most {}; 0: the "
                                  "model's)",
                                  kDefaultContext));
-  command.add_option("-b,--batch-size", batch, "upper limit for -ub")->capture_default_str();
-  command.add_option("--ub,--ubatch-size", micro_batch, "(-ub) most tokens in one forward pass")->capture_default_str();
+  command.add_option("-b,--batch-size", batch, "upper limit for -ub");
+  command.add_option("--ub,--ubatch-size", micro_batch,
+                     "(-ub) most tokens in one forward pass (default: what suits the device and its memory)");
   command.add_option("-t,--threads", threads, "CPU threads (default: all this process may use)");
 }
 
 void SizeFlags::apply(const model::Config& config, exec::ExecutorOptions& options) const {
-  if (batch == 0 || micro_batch == 0) fail(ErrorCode::kBadArgument, "-b and -ub must be at least 1");
   if (threads > kMostThreads) fail(ErrorCode::kBadArgument, "-t {}: at most {} threads", threads, kMostThreads);
   options.context = context.value_or(std::min(config.context_length, kDefaultContext));
   if (options.context == 0) options.context = config.context_length;
-  options.chunk = std::min({batch, micro_batch, options.context});
+  options.chunk = chosen_chunk(batch, micro_batch, options.context);
   options.threads = threads == 0 ? usable_threads() : threads;
+}
+
+uint32_t chosen_chunk(std::optional<uint32_t> batch, std::optional<uint32_t> micro_batch, uint32_t context) {
+  if (batch == 0u || micro_batch == 0u) fail(ErrorCode::kBadArgument, "-b and -ub must be at least 1");
+  if (!batch && !micro_batch) return 0;
+  const uint32_t wanted = micro_batch.value_or(exec::kDefaultChunk);
+  return std::min({wanted, batch.value_or(wanted), context});
+}
+
+engine::LoadProgress loading_progress(ProgressLine& line) {
+  return [&line, shown = uint64_t{101}](uint64_t done, uint64_t total) mutable {
+    const uint64_t percent = total == 0 ? 100 : done * 100 / total;
+    if (percent == shown) return;
+    shown = percent;
+    line.show(fmt::format("loading the model: {} %", percent));
+  };
 }
 
 std::shared_ptr<const text::Vocab> load_vocab(const gguf::ModelFile& file) {

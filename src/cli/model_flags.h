@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/terminal.h"
 #include "engine/executor_factory.h"
 #include "exec/executor.h"
 #include "model/model.h"
@@ -45,8 +46,8 @@ struct DeviceFlags {
 
 struct SizeFlags {
   std::optional<uint32_t> context;  // 0: all the model was trained for
-  uint32_t batch = 2048;
-  uint32_t micro_batch = 512;
+  std::optional<uint32_t> batch;
+  std::optional<uint32_t> micro_batch;
   unsigned threads = 0;
 
   void add_to(CLI::App& command);
@@ -55,6 +56,13 @@ struct SizeFlags {
 
 // A context carat takes when none is asked for: what the model allows, but no more memory than a first try should need.
 constexpr uint32_t kDefaultContext = 4096;
+
+// Rows of a pass for -b and -ub as in llama.cpp, where -b limits -ub, which is 512 unless given: 0, the executor's
+// choice, when neither is given.
+uint32_t chosen_chunk(std::optional<uint32_t> batch, std::optional<uint32_t> micro_batch, uint32_t context);
+
+// Shows on the line how much of the model has been brought to the GPU.
+engine::LoadProgress loading_progress(ProgressLine& line);
 
 struct LoadedModel {
   std::shared_ptr<const model::Model> model;

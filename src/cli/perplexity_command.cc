@@ -26,7 +26,7 @@ struct PerplexityFlags {
   DeviceFlags device;
   uint32_t window = 512;
   uint32_t windows = 0;
-  uint32_t micro_batch = 512;
+  std::optional<uint32_t> micro_batch;
   unsigned threads = 0;
   std::string text_file;
   std::string kl_base;
@@ -153,12 +153,14 @@ std::unique_ptr<exec::Executor> make_scorer(const PerplexityFlags& flags, const 
   exec::ExecutorOptions options;
   flags.device.apply(options);
   options.context = window;
-  options.chunk = std::clamp(flags.micro_batch, 1u, window);
-  options.outputs = std::min(kOutputs, options.chunk);
+  options.chunk = chosen_chunk({}, flags.micro_batch, window);
+  options.outputs = std::min(kOutputs, options.chunk == 0 ? window : options.chunk);
   options.threads = flags.threads;
   options.cancelled = &interrupted();
   options.log = log;
-  auto executor = engine::make_executor(flags.device.chosen_device(), loaded.model, options);
+  ProgressLine line;
+  auto executor = engine::make_executor(flags.device.chosen_device(), loaded.model, options, loading_progress(line));
+  line.clear();
   flags.device.explain_unused(*executor, log);
   return executor;
 }
@@ -214,8 +216,8 @@ void add_perplexity_command(CLI::App& app) {
   command->add_option("--chunks", flags->windows, "use only the first windows; 0: all")->capture_default_str();
   command->add_option("--kl-base", flags->kl_base,
                       "where this file is missing: write the logits to it; where it exists: compare with them");
-  command->add_option("--ub,--ubatch-size", flags->micro_batch, "(-ub) most tokens in one forward pass")
-      ->capture_default_str();
+  command->add_option("--ub,--ubatch-size", flags->micro_batch,
+                      "(-ub) most tokens in one forward pass (default: what suits the device and its memory)");
   command->add_option("-t,--threads", flags->threads, "CPU threads (default: all this process may use)");
   command->add_flag("--json", flags->json, "one JSON object instead of lines");
   flags->device.add_to(*command);

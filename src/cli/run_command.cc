@@ -90,7 +90,10 @@ class Session {
       log_->warn("-c {} is more than the {} tokens the model was trained for; answers get worse beyond them",
                  options.context, trained);
     }
-    auto executor = engine::make_executor(flags_.device.chosen_device(), loaded_.model, options);
+    ProgressLine line;
+    auto executor =
+        engine::make_executor(flags_.device.chosen_device(), loaded_.model, options, loading_progress(line));
+    line.clear();
     flags_.device.explain_unused(*executor, log_);
     return engine::Engine(std::move(executor), loaded_.vocab);
   }

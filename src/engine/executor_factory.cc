@@ -1,5 +1,7 @@
 #include "engine/executor_factory.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "exec/cpu/cpu_executor.h"
 #include "exec/reference/reference_executor.h"
@@ -12,27 +14,36 @@ namespace carat::engine {
 namespace {
 #ifdef CARAT_HAVE_CUDA
 std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model> model,
-                                         const exec::ExecutorOptions& options) {
-  return exec::make_cuda_executor(std::move(model), options);
+                                         const exec::ExecutorOptions& options, const LoadProgress& progress) {
+  return exec::make_cuda_executor(std::move(model), options, progress);
 }
 #else
-std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model>, const exec::ExecutorOptions&) {
+std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model>, const exec::ExecutorOptions&,
+                                         const LoadProgress&) {
   fail(ErrorCode::kUnsupported,
        "this build of carat has no GPU support; configure with CARAT_CUDA=ON where nvcc is installed, or use --device "
        "cpu");
 }
 #endif
 
+// Only the CUDA executor plans its memory; the others take the default.
+exec::ExecutorOptions with_chunk(exec::ExecutorOptions options) {
+  if (options.chunk == 0) {
+    options.chunk = std::max(std::min(exec::kDefaultChunk, options.context), options.sequences);
+  }
+  return options;
+}
+
 std::unique_ptr<exec::Executor> make_auto(std::shared_ptr<const model::Model> model,
-                                          const exec::ExecutorOptions& options) {
+                                          const exec::ExecutorOptions& options, const LoadProgress& progress) {
   try {
-    return make_gpu(model, options);
+    return make_gpu(model, options, progress);
   } catch (const Error& error) {
     // No usable GPU is an answer to "auto"; running out of its memory is not, because the CPU would be a surprise.
     if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kDevice) throw;
     if (options.log) options.log->info("using the CPU: {}", error.what());
   }
-  return exec::make_cpu_executor(std::move(model), options);
+  return exec::make_cpu_executor(std::move(model), with_chunk(options));
 }
 }  // namespace
 
@@ -45,22 +56,22 @@ Device parse_device(std::string_view name) {
 }
 
 std::unique_ptr<exec::Executor> make_executor(Device device, std::shared_ptr<const model::Model> model,
-                                              const exec::ExecutorOptions& options) {
+                                              const exec::ExecutorOptions& options, const LoadProgress& progress) {
   if (model->config().is_drafter()) {
     fail(ErrorCode::kUnsupported, "{} is a drafter ({}): it only proposes tokens for a full model and cannot run alone",
          model->file().path(), model->config().architecture);
   }
   switch (device) {
     case Device::kCpu:
-      return exec::make_cpu_executor(std::move(model), options);
+      return exec::make_cpu_executor(std::move(model), with_chunk(options));
     case Device::kGpu:
-      return make_gpu(std::move(model), options);
+      return make_gpu(std::move(model), options, progress);
     case Device::kReference:
-      return exec::make_reference_executor(std::move(model), options);
+      return exec::make_reference_executor(std::move(model), with_chunk(options));
     case Device::kAuto:
       break;
   }
-  return make_auto(std::move(model), options);
+  return make_auto(std::move(model), options, progress);
 }
 
 }  // namespace carat::engine

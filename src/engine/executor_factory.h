@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -18,8 +20,13 @@ enum class Device {
 // "auto", "cpu", "gpu" or "reference"; throws kBadArgument listing them otherwise.
 Device parse_device(std::string_view name);
 
-// Throws kUnsupported for a drafter, and for a device this build does not have.
+// Called with bytes of the model now and then while they are brought to where they are computed with. An executor that
+// works on the file itself never calls it.
+using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+// options.chunk 0: the executor's choice, to be read from its options(). Throws kUnsupported for a drafter, and for a
+// device this build does not have.
 std::unique_ptr<exec::Executor> make_executor(Device device, std::shared_ptr<const model::Model> model,
-                                              const exec::ExecutorOptions& options);
+                                              const exec::ExecutorOptions& options, const LoadProgress& progress = {});
 
 }  // namespace carat::engine

@@ -319,6 +319,22 @@ TEST(ExecutorFactory, KnowsItsDevices) {
 #endif
 }
 
+TEST(ExecutorFactory, ChoosesTheChunkWhenItIsLeftOpen) {
+  const auto model = test::tiny_model(TinyKind::kE2B);
+  for (const Device device : {Device::kReference, Device::kCpu}) {
+    exec::ExecutorOptions options = small_options();
+    options.chunk = 0;
+    options.context = 1000;
+    options.sequences = 2;
+    EXPECT_EQ(make_executor(device, model, options)->options().chunk, exec::kDefaultChunk);
+    options.context = 100;
+    EXPECT_EQ(make_executor(device, model, options)->options().chunk, 100u);
+    options.context = 3;  // every sequence needs a row of a step
+    options.sequences = 5;
+    EXPECT_EQ(make_executor(device, model, options)->options().chunk, 5u);
+  }
+}
+
 TEST(ExecutorFactory, RefusesADrafter) {
   const auto drafter = test::load_draft(test::tiny_drafter_draft(test::tiny_shape(TinyKind::kE2B)));
   try {
