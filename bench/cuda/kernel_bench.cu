@@ -28,9 +28,9 @@ constexpr uint64_t kColdBytes = uint64_t{256} << 20;  // several times the L2 of
 constexpr uint64_t kPoolBytes = uint64_t{2} << 30;
 
 struct Bench {
-  uint32_t rows = 1;
-  double gbs = 4400.0;    // read
-  double tflops = 730.0;  // bf16 matrix product of the vendor's library
+  uint32_t rows;
+  double gbs;     // ceiling of reading memory
+  double tflops;  // ceiling of bf16 matrix products: the vendor's library at its best
   uint32_t sm_count = 0, shared_memory = 0;
   bool overlap = false;
   Stream stream;
@@ -334,7 +334,8 @@ void bench_gemm(const Bench& bench) {
   }
 }
 
-void run(Bench& bench) {
+void run(uint32_t rows, double gbs, double tflops) {
+  Bench bench{.rows = rows, .gbs = gbs, .tflops = tflops};
   int value = 0;
   check(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   bench.sm_count = static_cast<uint32_t>(value);
@@ -351,17 +352,15 @@ void run(Bench& bench) {
 }  // namespace carat::cuda
 
 int main(int count, char** arguments) {
+  const int rows = count > 1 ? std::atoi(arguments[1]) : 1;
+  const double gbs = count > 2 ? std::atof(arguments[2]) : 4400.0;
+  const double tflops = count > 3 ? std::atof(arguments[3]) : 730.0;
+  if (rows < 1 || rows > static_cast<int>(carat::cuda::kMatvecRows) || !(gbs > 0.0) || !(tflops > 0.0)) {
+    std::fprintf(stderr, "usage: carat_kernel_bench [rows 1-8 [memory GB/s [matrix TFLOP/s]]]\n");
+    return 2;
+  }
   try {
-    carat::cuda::Bench bench;
-    const int rows = count > 1 ? std::atoi(arguments[1]) : 1;
-    if (count > 2) bench.gbs = std::atof(arguments[2]);
-    if (count > 3) bench.tflops = std::atof(arguments[3]);
-    if (rows < 1 || rows > static_cast<int>(carat::cuda::kMatvecRows) || !(bench.gbs > 0.0) || !(bench.tflops > 0.0)) {
-      std::fprintf(stderr, "usage: carat_kernel_bench [rows 1-8 [memory GB/s [matrix TFLOP/s]]]\n");
-      return 2;
-    }
-    bench.rows = static_cast<uint32_t>(rows);
-    carat::cuda::run(bench);
+    carat::cuda::run(static_cast<uint32_t>(rows), gbs, tflops);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "carat_kernel_bench: %s\n", error.what());
     return 1;

@@ -136,8 +136,8 @@ TEST_P(MatvecFormatTest, SmallShapes) {
   }
 }
 
-// Every way the work can be cut: rows 1 to 8, columns split over 1 to 8 warps, one or two weight rows a lane, blocks
-// that loop over tiles and blocks that do not.
+// Every way the work can be cut: rows 1 to 8, weight rows that one warp reads and weight rows spread over several,
+// blocks with many of them and blocks with one.
 TEST_P(MatvecFormatTest, EveryCut) {
   for (const uint32_t cols : {256u, 704u, 2560u, 4096u}) {
     if (!fits(GetParam(), cols)) continue;
