@@ -1,6 +1,7 @@
 #include "text/chat_template.h"
 
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 
@@ -91,8 +92,10 @@ std::array<RenderOptions, 4> probe_options() {
 // The built-in renderer gives every closed turn a new one to answer in; a template may not. So does carat when it
 // interprets: without it the model would answer outside of any turn.
 void open_model_turn(bool thinking, bool empty_thought_block, MarkedText& prompt) {
-  const std::string broken = std::string(kTurnClose) + std::string(kOpenThought);
-  if (prompt.text().ends_with(broken)) prompt = prompt.part(0, prompt.size() - kOpenThought.size());
+  for (const std::string_view thought : {kEmptyThought, kOpenThought}) {
+    const bool is_outside = prompt.text().ends_with(std::string(kTurnClose) + std::string(thought));
+    if (is_outside) prompt = prompt.part(0, prompt.size() - thought.size());
+  }
   if (!prompt.text().ends_with(kTurnClose)) return;
   prompt.markup(kModelTurn);
   if (empty_thought_block && !thinking) prompt.markup(kEmptyThought);
@@ -131,41 +134,45 @@ void ChatTemplate::replace_stale(TemplateRevision revision) {
 }
 
 void ChatTemplate::use_embedded(std::string_view source, Choice choice) {
-  const TemplateRevision built_in = revision_;
   try {
     interpreted_ = jinja::Template::parse(source);
-    is_from_file_ = true;
-    std::vector<std::pair<TemplateRevision, bool>> candidates;
-    for (const auto revision : {TemplateRevision::kCanonical, TemplateRevision::kEmptyThoughts,
-                                TemplateRevision::kApril, TemplateRevision::kLaunch}) {
-      candidates.emplace_back(revision, empty_thought_block_);
-    }
-    bool is_first = true;
-    for (const Conversation& probe : probes()) {
-      for (const RenderOptions& options : probe_options()) {
-        std::string text;
-        try {
-          text = joined(interpret(probe, options));
-        } catch (const Error&) {
-          if (std::exchange(is_first, false)) throw;  // not even "Hi": it cannot be used at all
-        }
-        is_first = false;
-        std::erase_if(candidates, [&](const auto& candidate) {
-          revision_ = candidate.first;
-          return joined(render_natively(probe, options)) != text;
-        });
-        if (candidates.empty()) break;
-      }
-    }
-    revision_ = candidates.empty() ? built_in : candidates.front().first;
-    if (!candidates.empty()) interpreted_.reset();
+    interpret({{Message{Role::kUser, "Hi"}}, {}}, {});  // what cannot even do this is of no use
   } catch (const Error& error) {
     if (choice == Choice::kEmbedded) throw;
     interpreted_.reset();
-    is_from_file_ = false;
-    revision_ = built_in;
     warning_ = fmt::format("the chat template of the model file cannot be used ({}); the built-in one of July 2026 is",
                            error.what());
+    return;
+  }
+  is_from_file_ = true;
+  recognise_revision();
+}
+
+// Keeps the interpreter unless a native renderer writes the same for every probe.
+void ChatTemplate::recognise_revision() {
+  const auto writes_the_same = [&](const ChatTemplate& native) {
+    for (const Conversation& probe : probes()) {
+      for (const RenderOptions& options : probe_options()) {
+        try {
+          if (joined(interpret(probe, options)) != joined(native.render_natively(probe, options))) return false;
+        } catch (const Error&) {
+          return false;
+        }
+      }
+    }
+    return true;
+  };
+  for (const auto revision : {TemplateRevision::kCanonical, TemplateRevision::kEmptyThoughts, TemplateRevision::kApril,
+                              TemplateRevision::kLaunch}) {
+    for (const bool empty_thought_block : {true, false}) {
+      ChatTemplate native(bos_, empty_thought_block);
+      native.revision_ = revision;
+      if (!writes_the_same(native)) continue;
+      revision_ = revision;
+      empty_thought_block_ = empty_thought_block;
+      interpreted_.reset();
+      return;
+    }
   }
 }
 

@@ -50,6 +50,7 @@ class ChatTemplate {
       : bos_(std::move(bos)), empty_thought_block_(empty_thought_block) {}
 
   void use_embedded(std::string_view source, Choice choice);
+  void recognise_revision();
   void replace_stale(TemplateRevision revision);
   std::vector<PromptPiece> render_natively(const Conversation& conversation, const RenderOptions& options) const;
   std::vector<PromptPiece> interpret(const Conversation& conversation, const RenderOptions& options) const;
