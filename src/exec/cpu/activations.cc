@@ -21,7 +21,7 @@ ActivationBuffer::ActivationBuffer(const KernelTable& kernels, uint32_t max_rows
     : kernels_(&kernels),
       max_rows_(max_rows),
       max_cols_(max_cols),
-      quants_(size_t{max_rows} * max_cols),
+      quants_(size_t{2} * max_rows * max_cols),
       scales_(size_t{max_rows} * max_cols / 32),
       offsets32_(size_t{max_rows} * max_cols / 32),
       offsets16_(size_t{max_rows} * max_cols / 16),
@@ -31,8 +31,8 @@ ActivationBuffer::ActivationBuffer(const KernelTable& kernels, uint32_t max_rows
 void ActivationBuffer::set_source(const float* values, size_t stride, uint32_t rows, uint32_t cols, bool int16,
                                   const uint32_t* index) {
   CARAT_CHECK(rows <= max_rows_ && cols <= max_cols_);
-  view_.quantised = {.bytes = int16 ? nullptr : reinterpret_cast<int8_t*>(quants_.data()),
-                     .words = int16 ? quants_.data() : nullptr,
+  view_.quantised = {.narrow = int16 ? nullptr : reinterpret_cast<int8_t*>(quants_.data()),
+                     .wide = int16 ? quants_.data() : nullptr,
                      .scales = scales_.data(),
                      .offsets32 = offsets32_.data(),
                      .offsets16 = offsets16_.data(),
@@ -49,8 +49,8 @@ Activations ActivationBuffer::slice(uint32_t first, uint32_t rows) const {
   CARAT_CHECK(first + rows <= view_.rows);
   const size_t values = size_t{first} * view_.cols;
   Activations part = view_;
-  if (part.quantised.bytes != nullptr) part.quantised.bytes += values;
-  if (part.quantised.words != nullptr) part.quantised.words += values;
+  if (part.quantised.narrow != nullptr) part.quantised.narrow += values;
+  if (part.quantised.wide != nullptr) part.quantised.wide += 2 * values;
   part.quantised.scales += values / 32;
   part.quantised.offsets32 += values / 32;
   part.quantised.offsets16 += values / 16;

@@ -43,7 +43,7 @@ class ActivationBuffer {
   const KernelTable* kernels_;
   uint32_t max_rows_;
   uint32_t max_cols_;
-  AlignedBuffer<int16_t> quants_;  // holds bytes in int8 mode
+  AlignedBuffer<uint8_t> quants_;  // two bytes for each value, of which int8 mode uses one
   AlignedBuffer<float> scales_;
   AlignedBuffer<int32_t> offsets32_;
   AlignedBuffer<int32_t> offsets16_;

@@ -63,7 +63,7 @@ struct Workspace {
   AlignedBuffer<float> ple_gate;  // [rows, P]
   AlignedBuffer<float> logits;    // [outputs, V]
 
-  Workspace(const model::Config& config, const Widths& widths, const ExecutorOptions& options)
+  Workspace(const model::Config& config, const Widths& widths, const ExecutorOptions& options, uint32_t outputs)
       : x(size_t{options.chunk} * config.d),
         normed(size_t{options.chunk} * config.d),
         q(size_t{options.chunk} * widths.q),
@@ -76,7 +76,7 @@ struct Workspace {
         experts(config.experts == 0 ? 0 : size_t{options.chunk} * config.d),
         ple(size_t{options.chunk} * config.P * config.L),
         ple_gate(size_t{options.chunk} * config.P),
-        logits(size_t{std::min(options.outputs, options.chunk)} * config.V) {}
+        logits(size_t{outputs} * config.V) {}
 };
 
 uint32_t head_dimension(const model::Config& config, bool sliding) {
@@ -86,15 +86,17 @@ uint32_t head_dimension(const model::Config& config, bool sliding) {
   return 2;
 }
 
-class CpuExecutor final : public Executor {
+class CpuExecutor final : public Executor, public CpuLayers {
  public:
-  CpuExecutor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options);
+  // layers < L: only the first of them, for run().
+  CpuExecutor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options, uint32_t layers);
 
   std::string_view name() const override { return "cpu"; }
   const model::Model& model() const override { return *model_; }
   const ExecutorOptions& options() const override { return options_; }
 
   void forward(std::span<const Row> rows) override;
+  std::span<const float> run(std::span<const Row> rows) override;
 
   uint32_t outputs() const override { return outputs_; }
   std::span<const float> logits(uint32_t output) override;
@@ -105,7 +107,8 @@ class CpuExecutor final : public Executor {
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
 
  private:
-  void run();
+  void begin(std::span<const Row> rows);
+  void run_layers();
   void run_layer(const Layer& layer);
   // The spec's 3.3 in three parts; each leaves its sum in the residual stream.
   void add_attention(const Layer& layer);
@@ -132,8 +135,9 @@ class CpuExecutor final : public Executor {
   ExecutorOptions options_;
   const KernelTable& kernels_;
   Precision precision_;
+  uint32_t layer_count_;  // that are run
   // Rows without logits end inside this layer, after their keys and values are stored: no later layer has any of its
-  // own. L when the shortcut is off.
+  // own. The number of layers when the shortcut is off or only the first layers are run.
   uint32_t cut_;
   ThreadPool pool_;
   Multiplier multiplier_;
@@ -152,35 +156,38 @@ class CpuExecutor final : public Executor {
   uint32_t outputs_ = 0;
 };
 
-CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options)
+CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options, uint32_t layers)
     : model_(std::move(model)),
       config_(model_->config()),
       weights_(model_->weights()),
       options_(checked(options)),
       kernels_(choose_kernels(options.kernels)),
       precision_(choose_precision(options.kernels)),
-      cut_(options.kv_share_shortcut ? config_.n_kv - 1 : config_.L),
+      layer_count_(layers),
+      cut_(options.kv_share_shortcut && layers == config_.L ? config_.n_kv - 1 : layers),
       pool_(options.threads),
       multiplier_(kernels_, pool_, options.chunk),
       workers_{&kernels_, &pool_, &multiplier_},
       table_(config_, options),
-      cache_(config_, table_.layout(), options.sequences, options.kv_format),
+      cache_(config_, table_.layout(), options.sequences, options.kv_format, layers),
       attention_(config_, kernels_, pool_, cache_, options),
       embedding_(*model_, workers_, cut_, precision_.layers),
       head_(kernels_, weights_.output, precision_.head),
       sliding_angles_(head_dimension(config_, true), config_.rope_base_sliding, {}, options.chunk),
       global_angles_(head_dimension(config_, false), config_.rope_base_global, weights_.rope_freqs, options.chunk),
       inputs_(kernels_, options.chunk, Widths(config_).widest_input(config_)),
-      work_(config_, Widths(config_), options) {
+      work_(config_, Widths(config_), options,
+            layers == config_.L ? std::min(options.outputs, options.chunk) : 0) {
   if (config_.experts > 0) experts_.emplace(config_, options_, workers_, precision_.layers);
-  layers_.reserve(config_.L);
-  for (const Layer& layer : config_.layers) {
-    layers_.emplace_back(kernels_, config_, layer, weights_.layers[layer.index], precision_.layers);
+  layers_.reserve(layers);
+  for (uint32_t i = 0; i < layers; ++i) {
+    layers_.emplace_back(kernels_, config_, config_.layers[i], weights_.layers[i], precision_.layers);
   }
   rows_.reserve(options_.chunk);
   if (options_.log) {
-    options_.log->info("CPU executor: {} kernels, {} threads, activations as {}, {} MiB for keys and values",
-                       kernels_.name, pool_.size(), precision_.layers ? "int16" : "int8", cache_.bytes() >> 20);
+    options_.log->info("CPU executor: {} layers, {} kernels, {} threads, activations as {}, {} MiB for keys and values",
+                       layers, kernels_.name, pool_.size(), precision_.layers ? "int16" : "int8",
+                       cache_.bytes() >> 20);
   }
 }
 
@@ -188,26 +195,40 @@ void CpuExecutor::forward(std::span<const Row> rows) {
   table_.check(rows);
   outputs_ = 0;
   table_.begin(rows);
-  rows_.assign(rows.begin(), rows.end());
-  run();
+  begin(rows);
+  run_layers();
+  if (!rows_.empty()) {
+    keep_rows_that_want_logits();
+    head();
+  }
   table_.commit(rows);
   outputs_ = row_count();
 }
 
-void CpuExecutor::run() {
+std::span<const float> CpuExecutor::run(std::span<const Row> rows) {
+  CARAT_CHECK(!rows.empty() && rows.size() <= options_.chunk);
+  begin(rows);
+  run_layers();
+  return {work_.x.data(), rows.size() * config_.d};
+}
+
+// Angles, embeddings and per-layer inputs of the rows.
+void CpuExecutor::begin(std::span<const Row> rows) {
+  rows_.assign(rows.begin(), rows.end());
   workers_.for_each_row(row_count(), [&](uint32_t row, unsigned) {
     sliding_angles_.set_row(row, rows_[row].position);
     global_angles_.set_row(row, rows_[row].position);
   });
   embedding_.tokens(rows_, work_.x.data());
   embedding_.layers_before_cut(rows_, work_.x.data(), inputs_, work_.ple.data());
-  for (const Layer& layer : config_.layers) {
+}
+
+void CpuExecutor::run_layers() {
+  for (uint32_t i = 0; i < layer_count_; ++i) {
     check_not_cancelled();
-    run_layer(layer);
+    run_layer(config_.layers[i]);
     if (rows_.empty()) return;
   }
-  keep_rows_that_want_logits();
-  head();
 }
 
 void CpuExecutor::run_layer(const Layer& layer) {
@@ -402,7 +423,14 @@ void CpuExecutor::check_not_cancelled() const {
 }  // namespace
 
 std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options) {
-  return std::make_unique<CpuExecutor>(std::move(model), options);
+  const uint32_t layers = model->config().L;
+  return std::make_unique<CpuExecutor>(std::move(model), options, layers);
+}
+
+std::unique_ptr<CpuLayers> make_cpu_layers(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,
+                                           uint32_t count) {
+  CARAT_CHECK(count > 0 && count < model->config().L && count <= model->config().n_kv);
+  return std::make_unique<CpuExecutor>(std::move(model), options, count);
 }
 
 }  // namespace carat::exec

@@ -20,8 +20,8 @@ inline constexpr uint32_t kBlock = 32;  // activations share one scale per block
 // loop reads one stream: every array below has its rows innermost within a tile, and a tile that begins at row r begins
 // at r * (entries of one row).
 struct QuantisedRows {
-  int8_t* bytes;       // int8 mode: [cols / 4][width][4]
-  int16_t* words;      // int16 mode: the same, each four in the order 0, 2, 1, 3 in which weights are widened
+  int8_t* narrow;      // int8 mode: [cols / 4][width][4]
+  uint8_t* wide;       // int16 mode: [cols / 4][width][8], four quants in eight bytes as KernelTable::int16_layout says
   float* scales;       // [cols / 32][width]
   int32_t* offsets32;  // [cols / 32][width]: -128 * sum of q over the block, what unsigned weights add too much
   int32_t* offsets16;  // [cols / 16][width]: the same over each half block
@@ -78,10 +78,17 @@ inline constexpr uint32_t kQueryTile = 32;
 // does not depend on which rows came with it.
 inline constexpr uint32_t kKeyBlock = 32;
 
+// How four quants of 15 bits are stored, in the form the dot product of the instruction set wants.
+enum class Int16Layout {
+  kPairs,   // as 16-bit numbers in the order 0, 2, 1, 3, in which weights are widened
+  kPlanes,  // the high bytes of all four, then the low bytes: q = 128 * high + low
+};
+
 struct KernelTable {
   const char* name;
   uint32_t lanes;      // weight rows of a tile
   uint32_t tile_rows;  // activation rows of a full tile
+  Int16Layout int16_layout;
 
   size_t (*matmul_scratch)(uint32_t max_rows);
   MatmulTile (*find_matmul)(quant::Format format, bool int16);  // int16: see QuantisedRows; nullptr: no kernel

@@ -10,6 +10,7 @@ const KernelTable& avx2_kernels() {
       .name = "avx2",
       .lanes = kLanes,
       .tile_rows = kTileRows,
+      .int16_layout = kInt16Layout,
       .matmul_scratch = matmul_scratch_avx2,
       .find_matmul = find_matmul_avx2,
       .quantise_tile = quantise_tile,

@@ -10,6 +10,7 @@ const KernelTable& avx512_kernels() {
       .name = "avx512",
       .lanes = kLanes,
       .tile_rows = kTileRows,
+      .int16_layout = kInt16Layout,
       .matmul_scratch = matmul_scratch_avx512,
       .find_matmul = find_matmul_avx512,
       .quantise_tile = quantise_tile,

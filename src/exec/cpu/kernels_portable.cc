@@ -10,6 +10,7 @@ const KernelTable& portable_kernels() {
       .name = "portable",
       .lanes = kLanes,
       .tile_rows = kTileRows,
+      .int16_layout = kInt16Layout,
       .matmul_scratch = matmul_scratch_portable,
       .find_matmul = find_matmul_portable,
       .quantise_tile = quantise_tile,

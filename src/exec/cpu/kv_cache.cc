@@ -4,7 +4,8 @@
 
 namespace carat::exec::cpu {
 
-KvCache::KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences, quant::Format format)
+KvCache::KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences, quant::Format format,
+                 uint32_t layers)
     : layout_(&layout), halves_(format == quant::Format::kF16), layers_(config.L) {
   if (format != quant::Format::kF16 && format != quant::Format::kF32) {
     fail(ErrorCode::kUnsupported,
@@ -13,7 +14,7 @@ KvCache::KvCache(const model::Config& config, const model::KvLayout& layout, uin
   }
   const size_t element = halves_ ? 2 : 4;
   for (const model::Layer& layer : config.layers) {
-    if (!layer.owns_kv) continue;
+    if (!layer.owns_kv || layer.index >= layers) continue;
     LayerCache& cache = layers_[layer.index];
     cache.Hkv = layer.Hkv;
     cache.vector_bytes = layer.hd * element;

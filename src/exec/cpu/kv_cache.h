@@ -14,8 +14,10 @@ namespace carat::exec::cpu {
 // Keys and values of all sequences. Each key/value head has its slots back to back, so attention reads one stream.
 class KvCache {
  public:
-  // format: F16 or F32; anything else throws kUnsupported. The layout must outlive the cache.
-  KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences, quant::Format format);
+  // Of the first `layers` layers. format: F16 or F32; anything else throws kUnsupported. The layout must outlive the
+  // cache.
+  KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences, quant::Format format,
+          uint32_t layers);
 
   bool halves() const { return halves_; }
   uint64_t bytes() const { return bytes_; }

@@ -40,7 +40,7 @@ inline size_t panel_scratch_bytes(uint32_t max_rows) {
 
 // One tile of activation rows from some column on.
 struct RowTile {
-  const uint8_t* quants;  // bytes or words of the four quants of (column / 4, row)
+  const uint8_t* quants;  // narrow or wide ones
   const float* scales;
   const int32_t* offsets;  // of sub-blocks of the format's size
   const float* sums;
@@ -53,38 +53,65 @@ template <typename Format, bool kInt16, int kRows>
 inline RowTile row_tile(const Activations& a, uint32_t row, uint32_t col) {
   constexpr bool kHalfBlocks = Format::kSub == 16;
   const QuantisedRows& q = a.quantised;
-  const void* quants = kInt16 ? static_cast<const void*>(q.words) : static_cast<const void*>(q.bytes);
+  const uint8_t* quants = kInt16 ? q.wide : reinterpret_cast<const uint8_t*>(q.narrow);
   const size_t quant = size_t{row} * a.cols + size_t{col} * kRows;
   const size_t block = size_t{row} * (a.cols / kBlock) + size_t{col / kBlock} * kRows;
   const size_t sub = size_t{row} * (a.cols / Format::kSub) + size_t{col / Format::kSub} * kRows;
-  return {static_cast<const uint8_t*>(quants) + quant * kQuantBytes<kInt16>, q.scales + block,
-          (kHalfBlocks ? q.offsets16 : q.offsets32) + sub, (kHalfBlocks ? q.sums16 : q.sums32) + sub};
+  return {quants + quant * kQuantBytes<kInt16>, q.scales + block, (kHalfBlocks ? q.offsets16 : q.offsets32) + sub,
+          (kHalfBlocks ? q.sums16 : q.sums32) + sub};
 }
 
-// The integer dots of one sub-block with each row of the tile.
-template <typename Format, bool kInt16, int kRows>
-inline void dot_sub_block(const uint8_t* panel, const uint8_t* quants, const int32_t* offsets, Ints totals[kRows]) {
-  constexpr bool kSigned = Format::kWide && !kWideIsUnsigned;
-  for (int r = 0; r < kRows; ++r) {
-    totals[r] = Format::kAffine || kSigned ? broadcast_int(0)
-                                           : shift_right_signed<Format::kZeroShift>(broadcast_int(offsets[r]));
-  }
+template <typename Format>
+inline Ints dot_bytes(Ints sum, Ints weights, const uint8_t* four) {
+  return Format::kWide ? dot_wide(sum, weights, broadcast_bytes(four))
+                       : dot_narrow(sum, weights, broadcast_bytes(four));
+}
+
+// The integer dots of one sub-block with each row of the tile, added to totals.
+template <typename Format, int kRows>
+inline void dot_narrow_quants(const uint8_t* panel, const uint8_t* quants, Ints totals[kRows]) {
+#pragma GCC unroll 8
   for (int j = 0; j < Format::kSub / 4; ++j) {
     const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
-    if constexpr (kInt16) {
+    for (int r = 0; r < kRows; ++r) totals[r] = dot_bytes<Format>(totals[r], weights, quants + 4 * (j * kRows + r));
+  }
+}
+
+template <typename Format, int kRows>
+inline void dot_wide_quants(const uint8_t* panel, const uint8_t* quants, Ints totals[kRows]) {
+  if constexpr (kInt16Layout == Int16Layout::kPairs) {
+    constexpr bool kSigned = Format::kWide && !kWideIsUnsigned;
+#pragma GCC unroll 8
+    for (int j = 0; j < Format::kSub / 4; ++j) {
+      const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
       const Ints even = even_bytes<kSigned>(weights), odd = odd_bytes<kSigned>(weights);
       for (int r = 0; r < kRows; ++r) {
         const uint8_t* four = quants + 8 * (j * kRows + r);
         totals[r] = dot_pairs(totals[r], even, broadcast_bytes(four));
         totals[r] = dot_pairs(totals[r], odd, broadcast_bytes(four + 4));
       }
-    } else {
+    }
+  } else {
+    Ints highs[kRows];
+    for (int r = 0; r < kRows; ++r) highs[r] = broadcast_int(0);
+#pragma GCC unroll 8
+    for (int j = 0; j < Format::kSub / 4; ++j) {
+      const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
       for (int r = 0; r < kRows; ++r) {
-        const Ints four = broadcast_bytes(quants + 4 * (j * kRows + r));
-        totals[r] = Format::kWide ? dot_wide(totals[r], weights, four) : dot_narrow(totals[r], weights, four);
+        const uint8_t* four = quants + 8 * (j * kRows + r);
+        highs[r] = dot_bytes<Format>(highs[r], weights, four);
+        totals[r] = dot_bytes<Format>(totals[r], weights, four + 4);
       }
     }
+    for (int r = 0; r < kRows; ++r) totals[r] = add(totals[r], shift_left<7>(highs[r]));
   }
+}
+
+// What the dots of a sub-block start from: unsigned weights without a bias have `zero` too much in each product.
+template <typename Format>
+inline Ints starting_total(int32_t offset) {
+  if (Format::kAffine || (Format::kWide && !kWideIsUnsigned)) return broadcast_int(0);
+  return shift_right_signed<Format::kZeroShift>(broadcast_int(offset));
 }
 
 template <typename Format, bool kInt16, int kRows>
@@ -96,7 +123,12 @@ inline void accumulate(const Panel& panel, uint32_t cols, RowTile a, Floats sums
   for (uint32_t col = 0; col < cols; col += kBlock) {
     for (int sub = 0; sub < kSubs; ++sub) {
       Ints totals[kRows];
-      dot_sub_block<Format, kInt16, kRows>(bytes, a.quants, a.offsets, totals);
+      for (int r = 0; r < kRows; ++r) totals[r] = starting_total<Format>(a.offsets[r]);
+      if constexpr (kInt16) {
+        dot_wide_quants<Format, kRows>(bytes, a.quants, totals);
+      } else {
+        dot_narrow_quants<Format, kRows>(bytes, a.quants, totals);
+      }
       const Floats scale = load(scales);
       for (int r = 0; r < kRows; ++r) {
         sums[r] = multiply_add(multiply(to_floats(totals[r]), scale), broadcast(a.scales[r]), sums[r]);

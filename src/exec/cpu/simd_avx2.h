@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "exec/cpu/kernel_table.h"
+
 namespace carat::exec::cpu {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr int kLanes = 8;
 constexpr int kTileRows = 4;
 constexpr int kScoreRows = 2;
 constexpr bool kWideIsUnsigned = false;
+constexpr Int16Layout kInt16Layout = Int16Layout::kPairs;
 
 inline Ints load_ints(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void store_ints(void* p, Ints v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
@@ -117,7 +120,7 @@ inline Ints gather(const uint8_t* base, size_t stride) {
   return _mm256_i32gather_epi32(reinterpret_cast<const int*>(base), at, 1);
 }
 
-inline void transpose_rows(const uint8_t* base, size_t stride, Ints out[4]) {
+__attribute__((always_inline)) inline void transpose_rows(const uint8_t* base, size_t stride, Ints out[4]) {
   // Rows i and i + 4 side by side; then a 4 x 4 transpose of 32-bit words within each half leaves the lanes in order.
   const auto two = [&](size_t i) {
     const auto row = [&](size_t r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(base + r * stride)); };

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "exec/cpu/kernel_table.h"
+
 namespace carat::exec::cpu {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr int kTileRows = 4;   // activation rows of a tile
 constexpr int kScoreRows = 2;  // queries whose scores are computed together
 // Weights that use all 8 bits are stored as signed bytes here (dot_wide), as unsigned ones with 128 added elsewhere.
 constexpr bool kWideIsUnsigned = false;
+constexpr Int16Layout kInt16Layout = Int16Layout::kPairs;
 
 inline Ints load_ints(const void* p) {
   Ints v;
@@ -169,7 +172,7 @@ inline Ints gather(const uint8_t* base, size_t stride) {
 }
 
 // Lane r of out[j]: bytes 4j .. 4j + 3 of the 16 bytes at base + r * stride.
-inline void transpose_rows(const uint8_t* base, size_t stride, Ints out[4]) {
+__attribute__((always_inline)) inline void transpose_rows(const uint8_t* base, size_t stride, Ints out[4]) {
   for (size_t j = 0; j < 4; ++j) out[j] = gather(base + 4 * j, stride);
 }
 

@@ -182,30 +182,47 @@ inline float quantise_block(const float* x, float limit, Ints quants[kBlock / kL
   return largest_value / limit;
 }
 
+// Stores 32 quants of 15 bits for one row of a tile; `first` is where its first four go.
+inline void store_wide(const Ints quants[kBlock / kLanes], uint8_t* first, uint32_t width) {
+  constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
+  if constexpr (kInt16Layout == Int16Layout::kPairs) {
+    int32_t q[kBlock];
+    for (int i = 0; i < kVectors; ++i) store_ints(q + i * kLanes, quants[i]);
+    for (uint32_t j = 0; j < kBlock; j += 4) {
+      const int16_t four[] = {static_cast<int16_t>(q[j]), static_cast<int16_t>(q[j + 2]),
+                              static_cast<int16_t>(q[j + 1]), static_cast<int16_t>(q[j + 3])};
+      __builtin_memcpy(first + size_t{2} * j * width, four, 8);
+    }
+  } else {
+    int8_t high[kBlock], low[kBlock];
+    for (int i = 0; i < kVectors; ++i) {
+      const Ints top = shift_right_signed<7>(add(quants[i], broadcast_int(64)));
+      store_bytes(high + i * kLanes, top);
+      store_bytes(low + i * kLanes, subtract(quants[i], shift_left<7>(top)));
+    }
+    for (uint32_t j = 0; j < kBlock; j += 4) {
+      __builtin_memcpy(first + size_t{2} * j * width, high + j, 4);
+      __builtin_memcpy(first + size_t{2} * j * width + 4, low + j, 4);
+    }
+  }
+}
+
 // Quantises block `block` of row `r` of the tile.
 inline void quantise_into(const float* x, uint32_t block, uint32_t r, uint32_t width, const QuantisedRows& tile) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
-  const bool int16 = tile.words != nullptr;
+  const bool int16 = tile.wide != nullptr;
   Ints quants[kVectors];
-  const float block_scale = quantise_block(x, int16 ? 16383.0f : 127.0f, quants);
+  const float block_scale = quantise_block(x, int16 ? 127.0f * 128.0f : 127.0f, quants);
   int32_t half_sums[2] = {0, 0};
   for (int i = 0; i < kVectors; ++i) half_sums[i / (kVectors / 2)] += reduce_add(quants[i]);
 
   const size_t first = 4 * (size_t{block * (kBlock / 4)} * width + r);
   if (int16) {
-    int32_t values[kBlock];
-    for (int i = 0; i < kVectors; ++i) store_ints(values + i * kLanes, quants[i]);
-    for (uint32_t j = 0; j < kBlock; j += 4) {
-      int16_t* word = tile.words + first + size_t{j} * width;
-      word[0] = static_cast<int16_t>(values[j]);
-      word[1] = static_cast<int16_t>(values[j + 2]);
-      word[2] = static_cast<int16_t>(values[j + 1]);
-      word[3] = static_cast<int16_t>(values[j + 3]);
-    }
+    store_wide(quants, tile.wide + 2 * first, width);
   } else {
     int8_t bytes[kBlock];
     for (int i = 0; i < kVectors; ++i) store_bytes(bytes + i * kLanes, quants[i]);
-    for (uint32_t j = 0; j < kBlock; j += 4) __builtin_memcpy(tile.bytes + first + size_t{j} * width, bytes + j, 4);
+    for (uint32_t j = 0; j < kBlock; j += 4) __builtin_memcpy(tile.narrow + first + size_t{j} * width, bytes + j, 4);
   }
   const size_t at32 = size_t{block} * width + r;
   const int32_t sum = half_sums[0] + half_sums[1];

@@ -44,7 +44,7 @@ class Problem {
         config_(one_layer(shape, sliding)),
         options_(make_options(shape, sequences)),
         layout_(config_, shape.context, shape.chunk),
-        cache_(config_, layout_, sequences, format),
+        cache_(config_, layout_, sequences, format, config_.L),
         pool_(threads),
         attention_(config_, kernels, pool_, cache_, options_),
         keys_(sequences),
@@ -209,7 +209,7 @@ TEST(KvCacheFormats, OthersThanF16AndF32AreRefused) {
   const model::Config config = one_layer({.H = 1, .Hkv = 1, .hd = 32, .window = 8, .context = 8, .chunk = 4}, false);
   const model::KvLayout layout(config, 8, 4);
   try {
-    const KvCache cache(config, layout, 1, quant::Format::kQ8_0);
+    const KvCache cache(config, layout, 1, quant::Format::kQ8_0, config.L);
     ADD_FAILURE() << "Q8_0 was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);

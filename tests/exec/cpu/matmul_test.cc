@@ -87,7 +87,7 @@ class Matmul : public testing::TestWithParam<Case> {
     const uint32_t r = row - tile.first;
     for (uint32_t c = 0; c < view.cols; ++c) {
       const size_t at = 4 * (size_t{c / 4} * tile.width + r) + c % 4;
-      const int quant = q.words != nullptr ? q.words[word_at(at)] : q.bytes[at];
+      const int quant = q.wide != nullptr ? wide_quant(*GetParam().table, q.wide, at) : q.narrow[at];
       values[c] = double{q.scales[c / 32 * tile.width + r]} * quant;
     }
     return values;
