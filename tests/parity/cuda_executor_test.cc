@@ -66,16 +66,21 @@ class CudaExecutorTest : public testing::TestWithParam<TinyKind> {
   }
 };
 
+// What rounding to bf16 may change in a prompt pass of these tiny models, whose short sums even out little of it. In a
+// mixture of experts it can flip the choice of an expert, which moves a few rows by much more.
+double wide_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.2 : 0.06; }
+// Decode passes round activations to 15 bits and the cache to fp16.
+double narrow_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.1 : 0.004; }
+
 TEST_P(CudaExecutorTest, EveryFormatIsCloseToTheReference) {
   struct Case {
     Format format;
     uint32_t widths;
-    double tolerance;
   };
-  for (const Case& c : {Case{Format::kF32, 16, 0.02}, Case{Format::kF16, 32, 0.02}, Case{Format::kBF16, 32, 0.02},
-                        Case{Format::kQ8_0, 32, 0.02}, Case{Format::kQ4_0, 32, 0.02}, Case{Format::kQ5_0, 32, 0.02},
-                        Case{Format::kQ4_1, 32, 0.02}, Case{Format::kQ5_1, 32, 0.02}, Case{Format::kQ4_K, 256, 0.02},
-                        Case{Format::kQ5_K, 256, 0.02}, Case{Format::kQ6_K, 256, 0.02}}) {
+  for (const Case& c :
+       {Case{Format::kF32, 16}, Case{Format::kF16, 32}, Case{Format::kBF16, 32}, Case{Format::kQ8_0, 32},
+        Case{Format::kQ4_0, 32}, Case{Format::kQ5_0, 32}, Case{Format::kQ4_1, 32}, Case{Format::kQ5_1, 32},
+        Case{Format::kQ4_K, 256}, Case{Format::kQ5_K, 256}, Case{Format::kQ6_K, 256}}) {
     const auto model = test::tiny_model(GetParam(), c.widths, c.format);
     const auto tokens = some_tokens(90, model->config().V, 3);
     ExecutorOptions options = options_for(128);
@@ -85,7 +90,8 @@ TEST_P(CudaExecutorTest, EveryFormatIsCloseToTheReference) {
       const double error = relative_error(run(model, tokens, chunk), expected);
       std::printf("%s %s chunk %u: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(),
                   std::string(quant::info(c.format).name).c_str(), chunk, error);
-      EXPECT_LT(error, c.tolerance) << quant::info(c.format).name << " chunk " << chunk;
+      EXPECT_LT(error, chunk > 8 ? wide_tolerance(GetParam()) : narrow_tolerance(GetParam()))
+          << quant::info(c.format).name << " chunk " << chunk;
     }
   }
 }
@@ -95,7 +101,7 @@ TEST_P(CudaExecutorTest, ChunksDoNotMatter) {
   const auto tokens = some_tokens(300, model->config().V, 5);
   const test::Logits whole = run(model, tokens, 100);
   for (const uint32_t chunk : {1u, 2u, 3u, 7u, 8u, 9u, 31u, 33u, 64u, 127u}) {
-    EXPECT_LT(relative_error(run(model, tokens, chunk), whole), 0.02) << chunk;
+    EXPECT_LT(relative_error(run(model, tokens, chunk), whole), wide_tolerance(GetParam())) << chunk;
   }
 }
 
@@ -105,9 +111,10 @@ TEST_P(CudaExecutorTest, SwitchesDoNotMatter) {
   const test::Logits decode = run(model, tokens, 1);
   EXPECT_EQ(relative_error(run(model, tokens, 1, "launch=single"), decode), 0.0) << "graph or not: the same kernels";
   EXPECT_EQ(relative_error(run(model, tokens, 1, "overlap=off"), decode), 0.0) << "overlap changes when, not what";
-  EXPECT_LT(relative_error(run(model, tokens, 1, "decode=gemm"), decode), 0.02);
+  EXPECT_LT(relative_error(run(model, tokens, 1, "decode=gemm"), decode), wide_tolerance(GetParam()));
   const test::Logits prompt = run(model, tokens, 60);
-  EXPECT_EQ(relative_error(run(model, tokens, 60, "gemm.weights=unpacked"), prompt), 0.0) << "the same bf16 values";
+  // The same bf16 values in every layer; only the LM head of many rows runs another way without a copy of its weights.
+  EXPECT_LT(relative_error(run(model, tokens, 60, "gemm.weights=unpacked"), prompt), wide_tolerance(GetParam()));
 }
 
 TEST_P(CudaExecutorTest, ShortcutDoesNotMatter) {
@@ -121,7 +128,7 @@ TEST_P(CudaExecutorTest, ShortcutDoesNotMatter) {
       const auto executor = make_cuda_executor(model, options);
       results.push_back(test::feed(*executor, 0, tokens, 120, 120 - outputs));
     }
-    EXPECT_LT(relative_error(results[0], results[1]), 0.02) << outputs;
+    EXPECT_LT(relative_error(results[0], results[1]), wide_tolerance(GetParam())) << outputs;
   }
 }
 
@@ -152,7 +159,7 @@ TEST_P(CudaExecutorTest, RaggedBatchesEqualSeparateRuns) {
       mixed[rows[r].sequence].emplace_back(logits.begin(), logits.end());
     }
   }
-  for (uint32_t s = 0; s < 3; ++s) EXPECT_LT(relative_error(mixed[s], separate[s]), 0.02) << s;
+  for (uint32_t s = 0; s < 3; ++s) EXPECT_LT(relative_error(mixed[s], separate[s]), wide_tolerance(GetParam())) << s;
 }
 
 TEST_P(CudaExecutorTest, SelectionAgreesWithTheLogits) {
@@ -192,7 +199,7 @@ TEST_P(CudaExecutorTest, TruncatedSequencesGoOn) {
     const auto logits = executor->logits(0);
     again.emplace_back(logits.begin(), logits.end());
   }
-  EXPECT_LT(relative_error(again, test::Logits(whole.begin() + back, whole.end())), 0.02);
+  EXPECT_LT(relative_error(again, test::Logits(whole.begin() + back, whole.end())), wide_tolerance(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaExecutorTest, testing::ValuesIn(test::kTinyKinds),

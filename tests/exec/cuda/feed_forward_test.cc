@@ -14,7 +14,7 @@ class FeedForwardTest : public GpuTest {
   static void expect_bf16(const std::vector<__nv_bfloat16>& found, const std::vector<double>& wanted) {
     ASSERT_EQ(found.size(), wanted.size());
     for (size_t i = 0; i < found.size(); ++i) {
-      ASSERT_NEAR(value_of(found[i]), wanted[i], std::abs(wanted[i]) / 500.0 + 4e-6) << "element " << i;
+      ASSERT_NEAR(value_of(found[i]), wanted[i], std::abs(wanted[i]) / 250.0 + 4e-6) << "element " << i;
     }
   }
 

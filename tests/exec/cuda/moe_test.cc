@@ -154,7 +154,7 @@ TEST_F(MoeSortTest, SmallCombine) {
         const size_t pair = i / d * kUsed + s;
         wanted += double{weights.floats[pair]} * double{sorted.floats[place[pair] * d + i % d]};
       }
-      ASSERT_NEAR(value_of(found[i]), wanted, std::abs(wanted) / 500.0 + 1e-6) << "element " << i;
+      ASSERT_NEAR(value_of(found[i]), wanted, std::abs(wanted) / 250.0 + 1e-6) << "element " << i;
     }
   }
 }

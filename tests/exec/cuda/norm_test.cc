@@ -6,7 +6,7 @@
 namespace carat::cuda {
 namespace {
 
-constexpr double kBfloatStep = 1.0 / 256.0;  // relative distance of neighbouring bf16 values, at most
+constexpr double kBfloatStep = 1.0 / 128.0;  // relative distance of neighbouring bf16 values, at most
 
 class NormTest : public GpuTest {
  protected:
