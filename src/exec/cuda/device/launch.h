@@ -26,14 +26,11 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = how.stream;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  // All kernels of a chain ask for the same split of L1 and shared memory: a SM must drain before it can change it.
-  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[1].val.sharedMemCarveout = 100;
-  config.attrs = attributes;
-  config.numAttrs = how.overlap ? 2 : 0;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = how.overlap ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...), name);
 }
 

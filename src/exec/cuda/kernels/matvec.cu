@@ -57,13 +57,6 @@ void check_job(const MatvecJob& job) {
 
 }  // namespace
 
-uint32_t block_shared_memory() {
-  int device = 0, bytes = 0;
-  check(cudaGetDevice(&device), "matvec");
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "matvec");
-  return static_cast<uint32_t>(bytes);
-}
-
 uint32_t matvec_blocks(const MatvecJob& job, uint32_t sm_count) {
   uint32_t groups = 0;
   for (uint32_t p = 0; p < job.parts; ++p) groups += (job.part[p].weights.rows + 3) / 4;
@@ -74,9 +67,7 @@ uint32_t matvec_blocks(const MatvecJob& job, uint32_t sm_count) {
 uint32_t matvec_max_rows(uint32_t cols, bool float_weights, uint32_t shared_memory) {
   constexpr uint32_t kMostUnits = 64;  // of GEGLU results a block: far more than any layer gives it
   for (uint32_t rows = kMatvecRows; rows > 1; rows /= 2) {
-    if (matvec_shared_bytes(rows, steps_of(cols), float_weights ? Packing::kF32 : Packing::kQ8, kMostUnits,
-                            matvec_warps(shared_memory)) <= shared_memory)
-      return rows;
+    if (matvec_shared_bytes(rows, steps_of(cols), float_weights, kMostUnits) <= shared_memory) return rows;
   }
   return 1;
 }

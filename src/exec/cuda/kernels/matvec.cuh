@@ -7,13 +7,11 @@
 //   reads
 //          the same number of bytes whatever the shape; a group that ends up in several warps is put together at the
 //          end
-//   warp:  copies a step of the 4 rows into a ring of its own in shared memory, kStages steps ahead of their use; a
-//   lane
-//          multiplies 32 columns (one block) of one row
+//   lane:  reads 32 columns (one step's block) of one of the 4 rows, kDepth steps ahead of their use
 //   GEGLU: the 4 rows of a group are 2 gate rows and the 2 up rows that belong to them; 8 neighbouring groups go to the
 //          same block, which quantises their 16 results for the next product
 //
-// Bound by HBM: every weight byte is read once, in 128-byte runs per row and step. The copies that fill the ring are
+// Bound by HBM: every weight byte is read once, in 128-byte runs per row and step. The loads that fill the pipeline are
 // issued before wait_for_predecessor(), because weights never change, and a block takes no more than half of a SM, so
 // that the next kernel's blocks are there early enough for that.
 #include "exec/cuda/kernels/activation.cuh"
@@ -22,21 +20,10 @@
 
 namespace carat::cuda {
 
-// Warps of a block: 16 where two blocks with their rings fit in the shared memory of a SM, 8 on smaller cards.
-inline constexpr uint32_t kMatvecMaxWarps = 16;
-constexpr uint32_t matvec_warps(uint32_t shared_memory) { return shared_memory >= 160 * 1024 ? kMatvecMaxWarps : 8; }
-
-// Steps in flight per warp: as many as keep a block below half of a large SM's shared memory.
-constexpr uint32_t matvec_stages(Packing packing) {
-  const uint32_t fit = 5632 / (4 * staged_bytes(packed_bytes(packing)));
-  return fit < 2 ? 2 : fit > 8 ? 8 : fit;
-}
-constexpr uint32_t matvec_ring_bytes(Packing packing, uint32_t warps) {
-  return warps * matvec_stages(packing) * 4 * staged_bytes(packed_bytes(packing));
-}
+inline constexpr uint32_t kMatvecWarps = 16;
+inline constexpr uint32_t kMatvecThreads = 32 * kMatvecWarps;
 
 struct MatvecShared {
-  char* ring;       // [warps][stages][4 rows][staged bytes]
   uint32_t* words;  // [R][steps * kStepWords]
   BlockMeta* meta;  // [R][steps * 8]
   float* values;    // [R][steps * 256] for float weights
@@ -49,28 +36,24 @@ __host__ __device__ inline uint32_t geglu_units(uint32_t results, uint32_t block
   return ((results + 15) / 16 + blocks - 1) / blocks;
 }
 
-__host__ __device__ inline size_t matvec_shared_bytes(uint32_t rows, uint32_t steps, Packing packing, uint32_t units,
-                                                      uint32_t warps) {
-  const bool floats = is_float_packing(packing);
-  size_t bytes = matvec_ring_bytes(packing, warps) +
-                 static_cast<size_t>(rows) * steps * (kStepWords * 4 + kStepBlocks * sizeof(BlockMeta));
+__host__ __device__ inline size_t matvec_shared_bytes(uint32_t rows, uint32_t steps, bool floats, uint32_t units) {
+  size_t bytes = static_cast<size_t>(rows) * steps * (kStepWords * 4 + kStepBlocks * sizeof(BlockMeta));
   if (floats) bytes += static_cast<size_t>(rows) * steps * kStep * 4;
-  return bytes + (kMatvecMaxWarps * 4 * rows + rows * 16 * units) * 4;
+  return bytes + (kMatvecWarps * 4 * rows + rows * 16 * units) * 4;
 }
 
-template <Packing kPacking, int R>
-__device__ MatvecShared carve(unsigned char* memory, uint32_t steps) {
+template <int R>
+__device__ MatvecShared carve(unsigned char* memory, uint32_t steps, bool floats) {
   MatvecShared s{};
   auto take = [&](size_t bytes) {
     unsigned char* taken = memory;
     memory += bytes;
     return taken;
   };
-  s.ring = reinterpret_cast<char*>(take(matvec_ring_bytes(kPacking, blockDim.x / 32)));
   s.words = reinterpret_cast<uint32_t*>(take(static_cast<size_t>(R) * steps * kStepWords * 4));
   s.meta = reinterpret_cast<BlockMeta*>(take(static_cast<size_t>(R) * steps * kStepBlocks * sizeof(BlockMeta)));
-  if (is_float_packing(kPacking)) s.values = reinterpret_cast<float*>(take(static_cast<size_t>(R) * steps * kStep * 4));
-  s.heads = reinterpret_cast<float*>(take(kMatvecMaxWarps * 4 * R * 4));
+  if (floats) s.values = reinterpret_cast<float*>(take(static_cast<size_t>(R) * steps * kStep * 4));
+  s.heads = reinterpret_cast<float*>(take(kMatvecWarps * 4 * R * 4));
   s.geglu = reinterpret_cast<float*>(memory);
   return s;
 }
@@ -80,7 +63,7 @@ template <int R>
 __device__ __forceinline__ void prepare_activations(const MatvecJob& job, uint32_t steps, const MatvecShared& s) {
   if (job.input == MatvecInput::kQuantised) {
     const auto copy = [](void* to, const void* from, uint32_t pieces) {
-      for (uint32_t i = threadIdx.x; i < pieces; i += blockDim.x) {
+      for (uint32_t i = threadIdx.x; i < pieces; i += kMatvecThreads) {
         static_cast<uint4*>(to)[i] = static_cast<const uint4*>(from)[i];
       }
     };
@@ -89,7 +72,7 @@ __device__ __forceinline__ void prepare_activations(const MatvecJob& job, uint32
     if (s.values != nullptr) copy(s.values, job.quantised.values, R * steps * (kStep / 4));
   } else {
     const uint32_t cols = job.part[0].weights.cols;
-    for (uint32_t c = 4 * threadIdx.x; c < R * steps * kStep; c += 4 * blockDim.x) {
+    for (uint32_t c = 4 * threadIdx.x; c < R * steps * kStep; c += 4 * kMatvecThreads) {
       const uint32_t r = c / (steps * kStep), column = c % (steps * kStep);
       const float4 v = load4(job.floats + static_cast<uint64_t>(r) * cols, column, cols);
       quantise4(v, column, s.words + r * steps * kStepWords, s.meta + r * steps * kStepBlocks);
@@ -174,33 +157,27 @@ struct MatvecBlock {
   }
 
   __device__ __forceinline__ void run() const {
-    constexpr uint32_t kStages = matvec_stages(Dot::kPacking);
-    constexpr uint32_t kRowBytes = staged_bytes(packed_bytes(Dot::kPacking));
-    const uint32_t warps = blockDim.x / 32;
+    constexpr int kDepth = Dot::kDepth;
     const uint32_t groups = local_groups();
     const uint32_t items = groups * steps;
-    const auto range = [&](uint32_t w) { return min(items, (items * w + warps - 1) / warps); };
+    const auto range = [&](uint32_t w) { return min(items, (items * w + kMatvecWarps - 1) / kMatvecWarps); };
     const uint32_t begin = range(warp), end = range(warp + 1);
-    char* ring = s.ring + (warp * kStages * 4 + lane / 8) * kRowBytes;  // this lane's row of stage 0
+    typename Dot::Regs buffer[kDepth];
 
     uint32_t load_item = begin, load_group = begin / steps, load_step = begin % steps;
-    const auto issue = [&](uint32_t stage) {
-      if (load_item < end) {
-        const GroupRow at = locate(load_group);
-        const PackedView& w = job.part[at.part].weights;
-        stage_step<Dot::kPacking>(w, static_cast<uint64_t>(min(at.row, w.rows - 1)) * steps + load_step, lane % 8,
-                                  ring + stage * 4 * kRowBytes);
-        ++load_item;
-        if (++load_step == steps) {
-          load_step = 0;
-          ++load_group;
-        }
+    const auto issue = [&](typename Dot::Regs& slot) {
+      if (load_item >= end) return;
+      const GroupRow at = locate(load_group);
+      const PackedView& w = job.part[at.part].weights;
+      Dot::load(w, static_cast<uint64_t>(min(at.row, w.rows - 1)) * steps + load_step, lane % 8, slot);
+      ++load_item;
+      if (++load_step == steps) {
+        load_step = 0;
+        ++load_group;
       }
-      asm volatile("cp.async.commit_group;" ::
-                       : "memory");  // empty ones too: the count of groups tells what has arrived
     };
 #pragma unroll
-    for (uint32_t stage = 0; stage < kStages; ++stage) issue(stage);
+    for (int depth = 0; depth < kDepth; ++depth) issue(buffer[depth]);
     wait_for_predecessor();
     release_successor();
     prepare_activations<R>(job, steps, s);
@@ -213,39 +190,36 @@ struct MatvecBlock {
 #pragma unroll
       for (int r = 0; r < R; ++r) s.heads[(warp * 4 + lane) * R + r] = 0.0f;
     }
-    uint32_t stage = 0;
-    for (uint32_t item = begin; item < end; ++item) {
-      asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
-      __syncwarp();  // what the other lanes of the row copied is visible too
-      typename Dot::Regs regs;
-      Dot::load(step_staged(ring + stage * 4 * kRowBytes, packed_bytes(Dot::kPacking)), lane % 8, regs);
-      __syncwarp();  // all lanes have read the stage before it is filled again
-      issue(stage);
-      stage = stage + 1 == kStages ? 0 : stage + 1;
+    for (uint32_t it = begin; it < end; it += kDepth) {
 #pragma unroll
-      for (int r = 0; r < R; ++r) {
-        const LaneActivation a{reinterpret_cast<const uint4*>(s.words + (r * steps + step) * kStepWords) + lane % 8,
-                               s.meta + (r * steps + step) * kStepBlocks + lane % 8,
-                               Dot::kFloat ? s.values + static_cast<size_t>(r * steps + step) * kStep : nullptr};
-        acc[r] += lane_dot<Dot>(regs, a, lane % 8);
-      }
-      const bool last = item + 1 == end;
-      if (++step == steps || (last && is_head)) {
-        sum_lanes(acc);
-        if (is_head) {
-          if (lane % 8 == 0) {
+      for (int depth = 0; depth < kDepth; ++depth) {
+        if (it + depth >= end) break;
 #pragma unroll
-            for (int r = 0; r < R; ++r) s.heads[(warp * 4 + lane / 8) * R + r] = acc[r];
-          }
-          is_head = false;
-        } else {
-          store(group, acc);
+        for (int r = 0; r < R; ++r) {
+          const LaneActivation a{reinterpret_cast<const uint4*>(s.words + (r * steps + step) * kStepWords) + lane % 8,
+                                 s.meta + (r * steps + step) * kStepBlocks + lane % 8,
+                                 Dot::kFloat ? s.values + static_cast<size_t>(r * steps + step) * kStep : nullptr};
+          acc[r] += lane_dot<Dot>(buffer[depth], a, lane % 8);
         }
+        issue(buffer[depth]);
+        const bool last = it + depth + 1 == end;
+        if (++step == steps || (last && is_head)) {
+          sum_lanes(acc);
+          if (is_head) {
+            if (lane % 8 == 0) {
 #pragma unroll
-        for (int r = 0; r < R; ++r) acc[r] = 0.0f;
-        if (step == steps) {
-          step = 0;
-          ++group;
+              for (int r = 0; r < R; ++r) s.heads[(warp * 4 + lane / 8) * R + r] = acc[r];
+            }
+            is_head = false;
+          } else {
+            store(group, acc);
+          }
+#pragma unroll
+          for (int r = 0; r < R; ++r) acc[r] = 0.0f;
+          if (step == steps) {
+            step = 0;
+            ++group;
+          }
         }
       }
     }
@@ -254,7 +228,7 @@ struct MatvecBlock {
     const uint32_t group_begin = group * steps, group_end = group_begin + steps;
     if (begin < end && group_begin >= begin && group_begin < end && group_end > end) {
       sum_lanes(acc);
-      for (uint32_t w = warp + 1; w < warps && range(w) < group_end; ++w) {
+      for (uint32_t w = warp + 1; w < kMatvecWarps && range(w) < group_end; ++w) {
 #pragma unroll
         for (int r = 0; r < R; ++r) acc[r] += s.heads[(w * 4 + lane / 8) * R + r];
       }
@@ -268,7 +242,7 @@ struct MatvecBlock {
 
   // Two units of 16 results per warp and turn, one in each half.
   __device__ void quantise_results(uint32_t units) const {
-    for (uint32_t first = 2 * warp; first < units * R; first += 2 * (blockDim.x / 32)) {
+    for (uint32_t first = 2 * warp; first < units * R; first += 2 * kMatvecWarps) {
       const uint32_t index = first + lane / 16;
       const bool inside = index < units * R;
       const uint32_t unit = index / R, r = index % R;
@@ -283,18 +257,15 @@ struct MatvecBlock {
 
 // All parts of a job have the same packing here.
 template <typename Dot, int R>
-__global__ void __launch_bounds__(32 * kMatvecMaxWarps, R <= 2 ? 2 : 1)
-    matvec_kernel(const __grid_constant__ MatvecJob job) {
+__global__ void __launch_bounds__(kMatvecThreads, R <= 2 ? 2 : 1) matvec_kernel(const __grid_constant__ MatvecJob job) {
   extern __shared__ __align__(16) unsigned char memory[];
   const uint32_t steps = job.part[0].weights.steps;
-  const MatvecShared s = carve<Dot::kPacking, R>(memory, steps);
+  const MatvecShared s = carve<R>(memory, steps, Dot::kFloat);
   const MatvecBlock<Dot, R> block{
       job, s, threadIdx.x / 32, threadIdx.x % 32, steps, job.output == MatvecOutput::kGeglu};
   block.run();
 }
 
-// The most shared memory a block may have on the current device.
-uint32_t block_shared_memory();
 // One block per SM, or per unit of work where there is less.
 uint32_t matvec_blocks(const MatvecJob& job, uint32_t sm_count);
 
@@ -303,12 +274,11 @@ void launch_matvec(const MatvecJob& job, uint32_t sm_count, const Launch& how) {
   // Buffers are padded to the variant's rows.
   const uint32_t rows = job.rows <= 2 ? job.rows : job.rows <= 4 ? 4 : 8;
   const uint32_t blocks = matvec_blocks(job, sm_count);
-  const uint32_t warps = matvec_warps(block_shared_memory());
   const uint32_t units = job.output == MatvecOutput::kGeglu ? geglu_units(job.part[0].weights.rows, blocks) : 0;
-  const size_t shared_bytes = matvec_shared_bytes(rows, job.part[0].weights.steps, Dot::kPacking, units, warps);
+  const size_t shared_bytes = matvec_shared_bytes(rows, job.part[0].weights.steps, Dot::kFloat, units);
   const auto start = [&](auto kernel) {
-    allow_shared_memory(kernel, shared_bytes, "matvec");
-    launch("matvec", kernel, dim3(blocks), dim3(32 * warps), shared_bytes, how, job);
+    if (shared_bytes > 48 * 1024) allow_shared_memory(kernel, shared_bytes, "matvec");
+    launch("matvec", kernel, dim3(blocks), dim3(kMatvecThreads), shared_bytes, how, job);
   };
   switch (rows) {
     case 1:

@@ -154,7 +154,7 @@ __device__ float expert_dot(const PackedView& w, uint64_t first_cell, const uint
 #pragma unroll 2
   for (uint32_t step = 0; step < w.steps; ++step) {
     typename Dot::Regs regs;
-    Dot::load(step_in_memory(w, packed_bytes(Dot::kPacking), first_cell + step), lane8, regs);
+    Dot::load(w, first_cell + step, lane8, regs);
     const LaneActivation a{reinterpret_cast<const uint4*>(words + step * kStepWords) + lane8, meta + step * 8 + lane8,
                            Dot::kFloat ? values + step * kStep : nullptr};
     sum += lane_dot<Dot>(regs, a, lane8);

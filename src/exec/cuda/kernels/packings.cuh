@@ -10,51 +10,19 @@
 
 namespace carat::cuda {
 
-// The planes of one step of one row, in global memory or staged in shared memory.
-struct StepPlanes {
-  const char* quants;
-  const char* high;
-  const char* scales;
-  const char* super;
-};
-
-__device__ __forceinline__ StepPlanes step_in_memory(const PackedView& w, PackedBytes bytes, uint64_t cell) {
-  const auto at = [cell](const void* plane, uint32_t size) { return static_cast<const char*>(plane) + cell * size; };
-  return {at(w.quants, bytes.quants), at(w.high, bytes.high), at(w.scales, bytes.scales), at(w.super, bytes.super)};
+// Weights are read once per token: keep them out of L1. They never change, so these loads may run before the
+// predecessor kernel has finished.
+__device__ __forceinline__ uint4 load_stream(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
 }
-__device__ __forceinline__ StepPlanes step_staged(const char* row, PackedBytes bytes) {
-  const char* high = row + bytes.quants;
-  const char* scales = high + bytes.high;
-  return {row, high, scales, scales + bytes.scales};
-}
-
-template <uint32_t kBytes>
-__device__ __forceinline__ void copy_async(char* shared, const char* global) {
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(kBytes) : "memory");
-  }
-}
-
-// Bytes of one staged step of one row.
-constexpr uint32_t staged_bytes(PackedBytes bytes) { return (bytes.total() + 15) / 16 * 16; }
-
-// Starts the copy of one step of one row by its eight lanes.
-template <Packing kPacking>
-__device__ __forceinline__ void stage_step(const PackedView& w, uint64_t cell, uint32_t lane8, char* row) {
-  constexpr PackedBytes kBytes = packed_bytes(kPacking);
-  const StepPlanes from = step_in_memory(w, kBytes, cell);
-#pragma unroll
-  for (uint32_t i = 0; i < kBytes.quants / 128; ++i) {
-    copy_async<16>(row + i * 128 + lane8 * 16, from.quants + i * 128 + lane8 * 16);
-  }
-  if constexpr (kBytes.high > 0) {
-    if (lane8 < kBytes.high / 16) copy_async<16>(row + kBytes.quants + lane8 * 16, from.high + lane8 * 16);
-  }
-  if (kBytes.scales > 0 && lane8 == 7) copy_async<16>(row + kBytes.quants + kBytes.high, from.scales);
-  if (kBytes.super > 0 && lane8 == 6) copy_async<4>(row + kBytes.quants + kBytes.high + kBytes.scales, from.super);
+__device__ __forceinline__ uint2 load_stream2(const void* p) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
 }
 
 // Activations of one row and step as seen by one lane, in shared memory.
@@ -91,16 +59,17 @@ __device__ __forceinline__ uint4 high_nibbles(const uint4& q) {
 }
 
 struct DotQ8 {
-  static constexpr Packing kPacking = Packing::kQ8;
   static constexpr bool kFloat = false;
+  static constexpr int kDepth = 3;  // steps in flight per lane
   struct Regs {
     uint4 low, high;
     __half d;
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
-    r.low = reinterpret_cast<const uint4*>(p.quants)[lane8];
-    r.high = reinterpret_cast<const uint4*>(p.quants)[8 + lane8];
-    r.d = reinterpret_cast<const __half*>(p.scales)[lane8];
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    const auto* q = static_cast<const uint4*>(w.quants) + cell * 16 + lane8;
+    r.low = load_stream(q);
+    r.high = load_stream(q + 8);
+    r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
     return __half2float(r.d) * dot_block(r.low, r.high, 0, a);
@@ -108,15 +77,15 @@ struct DotQ8 {
 };
 
 struct DotQ4 {
-  static constexpr Packing kPacking = Packing::kQ4;
   static constexpr bool kFloat = false;
+  static constexpr int kDepth = 5;
   struct Regs {
     uint4 q;
     __half d;
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
-    r.q = reinterpret_cast<const uint4*>(p.quants)[lane8];
-    r.d = reinterpret_cast<const __half*>(p.scales)[lane8];
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
+    r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
     return __half2float(r.d) * dot_block(low_nibbles(r.q), high_nibbles(r.q), 8, a);
@@ -124,14 +93,14 @@ struct DotQ4 {
 };
 
 struct DotQ4K {
-  static constexpr Packing kPacking = Packing::kQ4K;
   static constexpr bool kFloat = false;
+  static constexpr int kDepth = 3;
   struct Regs {
     uint4 q, header;
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
-    r.q = reinterpret_cast<const uint4*>(p.quants)[lane8];
-    r.header = *reinterpret_cast<const uint4*>(p.scales);
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
+    r.header = __ldg(static_cast<const uint4*>(w.scales) + cell);
     // Only this lane's block is needed: keep the nibbles of S and M in one word and free the rest.
     r.header.y = byte_of(lane8 < 4 ? r.header.y : r.header.z, lane8 & 3) | ((r.header.w >> (4 * lane8) & 15u) << 8);
   }
@@ -150,18 +119,18 @@ struct DotQ4K {
 };
 
 struct DotQ5K {
-  static constexpr Packing kPacking = Packing::kQ5K;
   static constexpr bool kFloat = false;
+  static constexpr int kDepth = 2;
   struct Regs {
     uint4 q, header;
     uint32_t fifth;
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
     DotQ4K::Regs base;
-    DotQ4K::load(p, lane8, base);
+    DotQ4K::load(w, cell, lane8, base);
     r.q = base.q;
     r.header = base.header;
-    r.fifth = reinterpret_cast<const uint32_t*>(p.high)[lane8];
+    r.fifth = __ldg(static_cast<const uint32_t*>(w.high) + cell * 8 + lane8);
   }
   static __device__ __forceinline__ uint32_t fifth_bits(uint32_t fifth, int shift) {
     return ((fifth >> shift) & 0x01010101u) << 4;
@@ -177,19 +146,19 @@ struct DotQ5K {
 };
 
 struct DotQ6K {
-  static constexpr Packing kPacking = Packing::kQ6K;
   static constexpr bool kFloat = false;
+  static constexpr int kDepth = 2;
   struct Regs {
     uint4 q;
     uint2 top;
     uint16_t scales;
-    float d;
+    __half d;
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
-    r.q = reinterpret_cast<const uint4*>(p.quants)[lane8];
-    r.top = reinterpret_cast<const uint2*>(p.high)[lane8];
-    r.scales = reinterpret_cast<const uint16_t*>(p.scales)[lane8];
-    r.d = *reinterpret_cast<const float*>(p.super);
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + lane8);
+    r.top = load_stream2(static_cast<const uint2*>(w.high) + cell * 8 + lane8);
+    r.scales = __ldg(static_cast<const uint16_t*>(w.scales) + cell * 8 + lane8);
+    r.d = __ldg(static_cast<const __half*>(w.super) + cell);
   }
   static __device__ __forceinline__ uint32_t top_bits(uint32_t top, int word) {
     return ((top >> (2 * word)) & 0x03030303u) << 4;
@@ -205,24 +174,25 @@ struct DotQ6K {
     const auto s1 = static_cast<float>(static_cast<int8_t>(r.scales >> 8));
     const auto first = static_cast<float>(dot_half(low, a, 0) - 32 * meta.sum[0]);
     const auto second = static_cast<float>(dot_half(high, a, 1) - 32 * meta.sum[1]);
-    return r.d * (s0 * meta.scale[0] * first + s1 * meta.scale[1] * second);
+    return __half2float(r.d) * (s0 * meta.scale[0] * first + s1 * meta.scale[1] * second);
   }
 };
 
 // Float weights: lane l takes every eighth 16-byte piece of the step.
 struct Dot16Bit {
   static constexpr bool kFloat = true;
+  static constexpr int kDepth = 1;
   struct Regs {
     uint4 piece[4];
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    const auto* q = static_cast<const uint4*>(w.quants) + cell * 32 + lane8;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) r.piece[i] = reinterpret_cast<const uint4*>(p.quants)[8 * i + lane8];
+    for (int i = 0; i < 4; ++i) r.piece[i] = load_stream(q + 8 * i);
   }
 };
 
 struct DotBF16 : Dot16Bit {
-  static constexpr Packing kPacking = Packing::kBF16;
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a, uint32_t lane8) {
     float sum = 0.0f;
 #pragma unroll
@@ -242,7 +212,6 @@ struct DotBF16 : Dot16Bit {
 };
 
 struct DotF16 : Dot16Bit {
-  static constexpr Packing kPacking = Packing::kF16;
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a, uint32_t lane8) {
     float sum = 0.0f;
 #pragma unroll
@@ -259,14 +228,15 @@ struct DotF16 : Dot16Bit {
 };
 
 struct DotF32 {
-  static constexpr Packing kPacking = Packing::kF32;
   static constexpr bool kFloat = true;
+  static constexpr int kDepth = 1;
   struct Regs {
     uint4 piece[8];
   };
-  static __device__ __forceinline__ void load(const StepPlanes& p, uint32_t lane8, Regs& r) {
+  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t lane8, Regs& r) {
+    const auto* q = static_cast<const uint4*>(w.quants) + cell * 64 + lane8;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) r.piece[i] = reinterpret_cast<const uint4*>(p.quants)[8 * i + lane8];
+    for (int i = 0; i < 8; ++i) r.piece[i] = load_stream(q + 8 * i);
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a, uint32_t lane8) {
     float sum = 0.0f;

@@ -15,7 +15,7 @@ namespace carat::cuda {
 //   kQ4K  as kQ4; header uint4: d, dmin (half) | low nibbles S, M of 8 blocks | high 2 bits of both  Q4_K
 //   kQ5K  as kQ4K plus high uint32[8]: bit 8 b + 4 i + w = fifth bit of column 16 i + 4 w + b         Q5_K
 //   kQ6K  as kQ4 plus high uint2[8]: [i], bits 8 b + 2 w = top bits of column 16 i + 4 w + b;
-//         scales int8[16] (two per block), super float[1]                                              Q6_K
+//         scales int8[16] (two per block), super half[1]                                              Q6_K
 //   kF16, kBF16, kF32: values in column order                                                         everything else
 enum class Packing : uint32_t { kQ8, kQ4, kQ4K, kQ5K, kQ6K, kF16, kBF16, kF32 };
 
@@ -50,7 +50,7 @@ constexpr PackedBytes packed_bytes(Packing packing) {
     case Packing::kQ5K:
       return {128, 32, 16, 0};
     case Packing::kQ6K:
-      return {128, 64, 16, 4};
+      return {128, 64, 16, 2};
     case Packing::kF16:
       return {512, 0, 0, 0};
     case Packing::kBF16:

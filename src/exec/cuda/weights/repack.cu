@@ -176,7 +176,7 @@ __global__ void repack_kernel(Format format, const uint8_t* raw, uint64_t row_by
       scales[cell * 16 + lane * 2] = from[192 + lane * 2];
       scales[cell * 16 + lane * 2 + 1] = from[192 + lane * 2 + 1];
       if (lane == 0) {
-        static_cast<float*>(const_cast<void*>(view.super))[cell] = load_half(from + 208);
+        static_cast<uint16_t*>(const_cast<void*>(view.super))[cell] = static_cast<uint16_t>(load_u16(from + 208));
       }
       return;
     }

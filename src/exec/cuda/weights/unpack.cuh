@@ -61,7 +61,7 @@ __device__ inline void unpack_block(const PackedView& view, uint64_t cell, uint3
       const auto* quants = static_cast<const uint8_t*>(view.quants) + cell * 128 + lane * 16;
       const auto* high = static_cast<const uint32_t*>(view.high) + (cell * 8 + lane) * 2;
       const auto* scales = static_cast<const int8_t*>(view.scales) + cell * 16 + lane * 2;
-      const float d = static_cast<const float*>(view.super)[cell];
+      const float d = __half2float(static_cast<const __half*>(view.super)[cell]);
 #pragma unroll
       for (int e = 0; e < 32; ++e) {
         const int i = e / 16, w = e % 16 / 4, b = e % 4;
@@ -118,7 +118,7 @@ __device__ inline float unpack_value(const PackedView& view, uint64_t cell, uint
   if (view.packing == Packing::kQ6K) {
     const uint32_t high = static_cast<const uint32_t*>(view.high)[(cell * 8 + lane) * 2 + i];
     const int q = static_cast<int>(nibble | (((high >> (8 * b + 2 * w)) & 3u) << 4)) - 32;
-    const float d = static_cast<const float*>(view.super)[cell];
+    const float d = __half2float(static_cast<const __half*>(view.super)[cell]);
     return d * static_cast<float>(static_cast<const int8_t*>(view.scales)[cell * 16 + lane * 2 + i]) *
            static_cast<float>(q);
   }
