@@ -176,8 +176,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
       sliding_angles_(head_dimension(config_, true), config_.rope_base_sliding, {}, options.chunk),
       global_angles_(head_dimension(config_, false), config_.rope_base_global, weights_.rope_freqs, options.chunk),
       inputs_(kernels_, options.chunk, Widths(config_).widest_input(config_)),
-      work_(config_, Widths(config_), options,
-            layers == config_.L ? std::min(options.outputs, options.chunk) : 0) {
+      work_(config_, Widths(config_), options, layers == config_.L ? std::min(options.outputs, options.chunk) : 0) {
   if (config_.experts > 0) experts_.emplace(config_, options_, workers_, precision_.layers);
   layers_.reserve(layers);
   for (uint32_t i = 0; i < layers; ++i) {
@@ -186,8 +185,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
   rows_.reserve(options_.chunk);
   if (options_.log) {
     options_.log->info("CPU executor: {} layers, {} kernels, {} threads, activations as {}, {} MiB for keys and values",
-                       layers, kernels_.name, pool_.size(), precision_.layers ? "int16" : "int8",
-                       cache_.bytes() >> 20);
+                       layers, kernels_.name, pool_.size(), precision_.layers ? "int16" : "int8", cache_.bytes() >> 20);
   }
 }
 

@@ -1,6 +1,9 @@
 #include "exec/cpu/kv_cache.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
+#include "exec/host_memory.h"
 
 namespace carat::exec::cpu {
 
@@ -13,6 +16,9 @@ KvCache::KvCache(const model::Config& config, const model::KvLayout& layout, uin
          quant::info(format).name);
   }
   const size_t element = halves_ ? 2 : 4;
+  check_host_memory(layout.bytes(static_cast<double>(element) * sequences),
+                    fmt::format("the cache of {} sequences of {} positions", sequences, layout.context()),
+                    "a smaller context (-c) or fewer sequences help");
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index >= layers) continue;
     LayerCache& cache = layers_[layer.index];
