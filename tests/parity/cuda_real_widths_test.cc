@@ -1,0 +1,83 @@
+// Six layers of each member of the family in its real widths, in the type mixtures of shipped files, against the
+// reference executor: the shapes the kernels are tuned for, with all their paddings and head groups.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "exec/cuda/cuda_executor.h"
+#include "exec/reference/reference_executor.h"
+#include "gguf/reader.h"
+#include "model/model.h"
+#include "model/synth.h"
+#include "support/executor_runs.h"
+#include "support/files.h"
+
+namespace carat::exec {
+namespace {
+
+struct Shape {
+  const char* preset;
+  const char* recipe;
+};
+
+class CudaRealWidths : public testing::TestWithParam<Shape> {};
+
+double relative_error(const test::Logits& a, const test::Logits& b) {
+  double difference = 0.0, size = 0.0;
+  for (size_t p = 0; p < b.size(); ++p) {
+    for (size_t v = 0; v < b[p].size(); ++v) {
+      difference += std::pow(double{a[p][v]} - b[p][v], 2);
+      size += std::pow(double{b[p][v]}, 2);
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
+TEST_P(CudaRealWidths, CloseToTheReference) {
+  std::string why;
+  if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
+  constexpr uint32_t kTokens = 20;
+  const test::TemporaryDirectory folder;
+  ThreadPool pool;
+  model::write_synth(
+      model::plan_synth({.preset = GetParam().preset, .recipe = GetParam().recipe, .layers = 6, .vocabulary = 4096}),
+      folder.file("model.gguf"), pool);
+  const auto model = model::Model::load(gguf::ModelFile::open(folder.file("model.gguf")));
+  const auto tokens = test::random_tokens(model->config().V, kTokens, 11);
+  ExecutorOptions options;
+  options.context = 64;
+  options.chunk = 32;
+  options.outputs = 32;
+  const auto reference = make_reference_executor(model, options);
+  const test::Logits expected = test::feed(*reference, 0, tokens, kTokens);
+
+  // A flipped expert moves single rows of the mixture of experts by much more than rounding does elsewhere.
+  const bool moe = model->config().experts > 0;
+  struct Case {
+    uint32_t chunk;
+    double tolerance;
+  };
+  for (const Case& c : {Case{kTokens, moe ? 0.15 : 0.03}, Case{1, moe ? 0.05 : 0.005}, Case{7, moe ? 0.05 : 0.005}}) {
+    const auto executor = make_cuda_executor(model, options);
+    const double error = relative_error(test::feed(*executor, 0, tokens, c.chunk), expected);
+    std::printf("%s %s chunk %u: relative error %.2e\n", GetParam().preset, GetParam().recipe, c.chunk, error);
+    EXPECT_LT(error, c.tolerance) << "chunk " << c.chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Family, CudaRealWidths,
+                         testing::Values(Shape{"e2b", "q8_0"}, Shape{"e4b", "q4_k_m"}, Shape{"12b", "q4_0"},
+                                         Shape{"26b-a4b", "q4_k_m"}, Shape{"31b", "q4_0"}),
+                         [](const testing::TestParamInfo<Shape>& p) {
+                           std::string name = p.param.preset;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace carat::exec
