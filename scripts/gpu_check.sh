@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds with CUDA and runs what needs a GPU: tests, sanitizers, benchmarks. One machine, one script, one short table last.
-# usage: scripts/gpu_check.sh [build|test|sanitize|kernels|bench ...]   (default: build test)
+# usage: scripts/gpu_check.sh [build|test|sanitize|kernels|bench|exactness ...]   (default: build test)
 # Environment: BUILD (build folder), ARCH (CUDA architectures), MODELS (folder for synthetic models), JOBS.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,8 @@ MODELS=${MODELS:-/dev/shm/carat-models}
 JOBS=${JOBS:-$(nproc)}
 
 build() {
-  cmake -S . -B "$BUILD" -G Ninja -DCARAT_CUDA=ON -DCARAT_CUDA_ARCHITECTURES="$ARCH" -DCMAKE_BUILD_TYPE=Release >"$BUILD.configure.log" 2>&1 ||
+  cmake -S . -B "$BUILD" -G Ninja -DCARAT_CUDA=ON -DCARAT_CUDA_ARCHITECTURES="$ARCH" -DCMAKE_BUILD_TYPE=Release \
+    >"$BUILD.configure.log" 2>&1 ||
     { tail -20 "$BUILD.configure.log"; return 1; }
   local started=$SECONDS
   cmake --build "$BUILD" -j "$JOBS" >"$BUILD.build.log" 2>&1 ||
@@ -32,6 +33,23 @@ synth() {
   echo "$path"
 }
 
+# The table of docs/benchmarks.md: one synthetic model after the other, because the large ones fill the folder.
+bench() {
+  local carat="$BUILD/src/cli/carat" path
+  run() { "$carat" bench --device gpu "$@" 2>&1 | grep -E '^\| gemma4|rror' | sed 's/gemma4 Gemma 4 //; s/ with random weights//'; }
+  for model in "e2b q8_0-pure" "e4b q8_0-pure" "e4b q8_0" "e4b q4_0-pure" "e4b q4_0" "e4b q4_k_m" "12b q4_0-pure" \
+               "26b-a4b q4_0-pure" "31b q4_0-pure"; do
+    # shellcheck disable=SC2086
+    path=$(synth $model) || continue
+    run -m "$path" -p 512,2048 -n 128 -r "${REPEATS:-5}"
+    case $model in
+      "e4b q8_0-pure") run -m "$path" -p 8192,32768 -n 128 -d 0 -r 3; run -m "$path" -p 0 -n 128 -d 32768 -r 3 ;;
+      "12b q4_0-pure") run -m "$path" -p 8192 -n 128 -d 32768 -r 3 ;;
+    esac
+    rm -f "$path"
+  done
+}
+
 step() { echo; echo "== $*"; }
 
 mkdir -p "$(dirname "$BUILD")"
@@ -47,6 +65,8 @@ for what in "${@:-build test}"; do
             echo "$tool $(basename "$program"): $(compute-sanitizer --tool $tool "$program" --gtest_filter='*Small*' 2>&1 | tail -1)"
           done
         done ;;
+      bench) bench ;;
+      exactness) "$BUILD/tests/parity/cuda_parity_test" --gtest_filter='*References*' | grep -E 'KL|greedy' ;;
       kernels) for program in "$BUILD"/bench/cuda/*_bench; do "$program"; done ;;
       *) echo "unknown part: $part"; exit 2 ;;
     esac
