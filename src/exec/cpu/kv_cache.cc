@@ -16,8 +16,12 @@ KvCache::KvCache(const model::Config& config, const model::KvLayout& layout, uin
          quant::info(format).name);
   }
   const size_t element = halves_ ? 2 : 4;
-  check_host_memory(layout.bytes(static_cast<double>(element) * sequences),
-                    fmt::format("the cache of {} sequences of {} positions", sequences, layout.context()),
+  uint64_t needed = 0;
+  for (const model::Layer& layer : config.layers) {
+    if (!layer.owns_kv || layer.index >= layers) continue;
+    needed += uint64_t{2} * sequences * layer.Hkv * layout.slots(layer.index) * layer.hd * element;
+  }
+  check_host_memory(needed, fmt::format("the cache of {} sequences of {} positions", sequences, layout.context()),
                     "a smaller context (-c) or fewer sequences help");
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index >= layers) continue;
