@@ -38,11 +38,6 @@ quant::Format parse_cache_type(std::string_view flag, const std::string& name) {
   return format->format;
 }
 
-bool is_number(std::string_view text) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& command) {
@@ -67,7 +62,8 @@ void DeviceFlags::add_to(CLI::App& command) {
       ->envname("CARAT_KERNELS");
   command
       .add_option("--ngl,--n-gpu-layers", gpu_layers,
-                  "(-ngl) layers on the GPU: a number, auto or all; 0 means the CPU")
+                  "(-ngl) layers on the GPU, the others on the CPU: a number, auto (as many as fit) or all; 0 means "
+                  "the CPU")
       ->capture_default_str();
   command.add_option("--fa,--flash-attn", flash_attention, "(-fa) on, off or auto; see docs/cli.md")
       ->capture_default_str();
@@ -77,14 +73,22 @@ void DeviceFlags::add_to(CLI::App& command) {
 
 engine::Device DeviceFlags::chosen_device() const {
   const engine::Device wanted = engine::parse_device(device);
-  if (gpu_layers != "auto" && gpu_layers != "all" && !is_number(gpu_layers)) {
-    fail(ErrorCode::kBadArgument, "-ngl {}: give a number of layers, auto or all", gpu_layers);
-  }
-  if (gpu_layers == "0") {
+  if (parse_gpu_layers(gpu_layers) == 0u) {
     if (wanted == engine::Device::kGpu) fail(ErrorCode::kBadArgument, "--device gpu and -ngl 0 contradict each other");
     if (wanted == engine::Device::kAuto) return engine::Device::kCpu;
   }
   return wanted;
+}
+
+std::optional<uint32_t> parse_gpu_layers(std::string_view text) {
+  if (text == "auto") return std::nullopt;
+  if (text == "all") return exec::kAllLayers;
+  uint32_t layers = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layers);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    fail(ErrorCode::kBadArgument, "-ngl {}: give a number of layers, auto or all", text);
+  }
+  return layers;
 }
 
 void DeviceFlags::apply(exec::ExecutorOptions& options) const {
@@ -96,15 +100,13 @@ void DeviceFlags::apply(exec::ExecutorOptions& options) const {
     fail(ErrorCode::kUnsupported, "-ctk {} and -ctv {}: keys and values must have the same type", key_type, value_type);
   }
   options.kernels = exec::KernelChoices::parse(kernels);
+  options.gpu_layers = parse_gpu_layers(gpu_layers);
 }
 
 void DeviceFlags::explain_unused(const exec::Executor& executor, const Logger& log) const {
-  const bool on_gpu = executor.name() == "cuda";
+  const bool on_gpu = executor.name().starts_with("cuda");
   if (!on_gpu && gpu_layers != "auto" && gpu_layers != "0") {
     log->warn("-ngl {} has no effect: the {} executor uses no GPU", gpu_layers, executor.name());
-  }
-  if (on_gpu && is_number(gpu_layers)) {
-    log->warn("-ngl {} has no effect: the GPU holds the whole model or none of it", gpu_layers);
   }
   if (flash_attention != "auto") {
     log->info(

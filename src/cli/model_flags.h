@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli/terminal.h"
 #include "engine/executor_factory.h"
@@ -27,6 +28,9 @@ struct ModelFlags {
   std::string resolved_path() const;
 };
 
+// -ngl: "auto" is none, "all" exec::kAllLayers. Throws kBadArgument on anything else that is no number.
+std::optional<uint32_t> parse_gpu_layers(std::string_view text);
+
 struct DeviceFlags {
   std::string device = "auto";
   std::string kernels;  // empty: the environment variable CARAT_KERNELS
@@ -38,7 +42,7 @@ struct DeviceFlags {
   void add_to(CLI::App& command);
   // The device to use: -ngl 0 means the CPU. Throws kBadArgument on an unknown word.
   engine::Device chosen_device() const;
-  // Sets cache type, kernels and log. Throws on a value that is unknown or not supported.
+  // Sets cache type, kernels and layers on the GPU. Throws on a value that is unknown or not supported.
   void apply(exec::ExecutorOptions& options) const;
   // Warns about flags that ask for something the executor does not do, rather than accepting them in silence.
   void explain_unused(const exec::Executor& executor, const Logger& log) const;

@@ -39,9 +39,13 @@ std::unique_ptr<exec::Executor> make_auto(std::shared_ptr<const model::Model> mo
   try {
     return make_gpu(model, options, progress);
   } catch (const Error& error) {
-    // No usable GPU is an answer to "auto"; running out of its memory is not, because the CPU would be a surprise.
-    if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kDevice) throw;
-    if (options.log) options.log->info("using the CPU: {}", error.what());
+    // No usable GPU is an answer to "auto", and so is one that is too small for any part of the model as long as the
+    // number of layers was left open; what was asked for is not dropped.
+    const bool too_small = error.code() == ErrorCode::kOutOfMemory && !options.gpu_layers;
+    if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kDevice && !too_small) throw;
+    if (options.log) {
+      options.log->log(too_small ? spdlog::level::warn : spdlog::level::info, "using the CPU: {}", error.what());
+    }
   }
   return exec::make_cpu_executor(std::move(model), with_chunk(options));
 }

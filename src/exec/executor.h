@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,13 +33,18 @@ struct Candidate {
 // Rows of a forward pass where neither the user nor a plan has a reason for another number.
 inline constexpr uint32_t kDefaultChunk = 512;
 
+// Layers on the GPU where all must be: more than any model has.
+inline constexpr uint32_t kAllLayers = UINT32_MAX;
+
 struct ExecutorOptions {
   uint32_t context = 4096;  // positions a sequence may hold
   uint32_t sequences = 1;
   uint32_t chunk = kDefaultChunk;  // most rows in one forward pass; 0 for the CUDA executor: as its plan chooses
   uint32_t outputs = 64;           // most rows that want logits in one forward pass
   unsigned threads = 0;            // CPU workers; 0: all
-  bool kv_share_shortcut = true;   // stop rows that want no logits after the last layer that owns keys and values
+  // Layers on the GPU, the last of the model; the CUDA executor runs the others on the CPU. None: as many as fit.
+  std::optional<uint32_t> gpu_layers;
+  bool kv_share_shortcut = true;  // stop rows that want no logits after the last layer that owns keys and values
   quant::Format kv_format = quant::Format::kF16;
   KernelChoices kernels;
   const std::atomic<bool>* cancelled = nullptr;  // checked between layers; a set flag ends forward() with kInterrupted

@@ -60,6 +60,20 @@ std::vector<double> inverse_frequencies(const model::Model& model, bool sliding)
   return frequencies;
 }
 
+[[noreturn]] void refuse(const Plan& plan, const model::Model& model) {
+  const uint32_t on_gpu = model.config().L - plan.placement.first_layer;
+  std::string remedy = plan.largest_context == 0
+                           ? std::string("no context is small enough")
+                           : fmt::format("the largest context that fits is {} (-c)", plan.largest_context);
+  if (plan.placement.first_layer < plan.split.last_possible) {
+    remedy += "; -ngl auto runs layers that do not fit on the CPU";
+  }
+  fail(ErrorCode::kOutOfMemory,
+       "{} of {} layers need {} bytes of GPU memory with a context of {} but {} are free; {}; `carat plan` shows the "
+       "parts",
+       on_gpu, model.config().L, plan.total_bytes, plan.context, plan.free_bytes, remedy);
+}
+
 exec::ExecutorOptions resolved(exec::ExecutorOptions options, const Plan& plan) {
   options.chunk = plan.chunk;
   options.outputs = plan.outputs;
@@ -79,6 +93,12 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
       weights_(*model_, plan_.placement, progress),
       gemm_(plan_.workspace_bytes) {
   allocate();
+  if (layers_on_cpu() == 0) return;
+  exec::ExecutorOptions host = options_;
+  host.kernels = {};  // those of the GPU
+  cpu_layers_ = exec::make_cpu_layers(model_, host, layers_on_cpu());
+  entering_ = PinnedMemory(uint64_t{std::max(plan_.chunk, kMatvecRows)} * widths_.d * sizeof(float),
+                           "what the layers on the CPU hand over");
 }
 
 void CudaExecutor::allocate() {
@@ -99,7 +119,7 @@ void CudaExecutor::allocate() {
   caches_.resize(config.L);
   auto* next = cache_memory_.as<__half>();
   for (const model::Layer& layer : config.layers) {
-    if (!layer.owns_kv) continue;
+    if (!layer.owns_kv || layer.index < layers_on_cpu()) continue;
     const uint32_t slots = kv_slots(config, layer, plan_.context, plan_.chunk);
     const uint64_t elements = uint64_t{plan_.sequences + 1} * layer.Hkv * slots * layer.hd;
     caches_[layer.index] = {next, next + elements, slots};
@@ -171,12 +191,21 @@ void CudaExecutor::forward(std::span<const exec::Row> rows) {
   selected_k_ = 0;
   table_.begin(rows);
   check_cancelled();
+  if (cpu_layers_ != nullptr) run_cpu_layers(rows);
   if (rows.size() <= kMatvecRows && plan_.use_matvec) {
     run_narrow(rows);
   } else {
     run_wide(rows);
   }
   finish(rows);
+}
+
+// The pass before has been waited for, so nothing reads the page-locked memory any more.
+void CudaExecutor::run_cpu_layers(std::span<const exec::Row> rows) {
+  const std::span<const float> stream = cpu_layers_->run(rows);
+  float* to = std::copy(stream.begin(), stream.end(), entering_.as<float>());
+  // Rows that pad a decode step to its bucket need finite values of some kind.
+  for (size_t row = rows.size(); row < kMatvecRows; ++row) to = std::copy_n(stream.data(), widths_.d, to);
 }
 
 void CudaExecutor::finish(std::span<const exec::Row> rows) {
@@ -258,15 +287,14 @@ std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> 
                             .sequences = options.sequences,
                             .chunk = options.chunk,
                             .outputs = options.outputs,
+                            .gpu_layers = options.gpu_layers,
                             .kernels = options.kernels};
   Plan plan = make_plan(*model, *gpu, request);
-  if (!plan.fits) {
-    fail(
-        ErrorCode::kOutOfMemory,
-        "the model needs {} bytes of GPU memory with a context of {} but {} are free; {}; `carat plan` shows the parts",
-        plan.total_bytes, plan.context, plan.free_bytes,
-        plan.largest_context == 0 ? std::string("no context is small enough")
-                                  : fmt::format("the largest context that fits is {} (-c)", plan.largest_context));
+  if (!plan.fits) refuse(plan, *model);
+  if (options.log && plan.placement.first_layer > 0) {
+    options.log->log(options.gpu_layers ? spdlog::level::info : spdlog::level::warn,
+                     "layers 0 to {} run on the CPU: {}; {}", plan.placement.first_layer - 1, plan.split.reason,
+                     cost_text(plan.split, kAssumedHostBandwidth, "an assumed"));
   }
   return std::make_unique<CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/cpu/cpu_executor.h"
 #include "exec/cuda/buffers.h"
 #include "exec/cuda/device/facts.h"
 #include "exec/cuda/device/memory.h"
@@ -25,12 +26,15 @@ namespace carat::cuda {
 // up to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Both leave keys and
 // values in the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that
 // want logits go on narrow.
+//
+// Where the plan leaves the first layers to the CPU, they run there before anything of a pass is on the GPU, and what
+// they hand over takes the place of the embeddings. There is one table of lengths, so both sides always agree.
 class CudaExecutor final : public exec::Executor {
  public:
   CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options, const GpuFacts& gpu, Plan plan,
                const DeviceWeights::Progress& progress);
 
-  std::string_view name() const override { return "cuda"; }
+  std::string_view name() const override { return layers_on_cpu() == 0 ? "cuda" : "cuda+cpu"; }
   const model::Model& model() const override { return *model_; }
   const exec::ExecutorOptions& options() const override { return options_; }
   void forward(std::span<const exec::Row> rows) override;
@@ -84,6 +88,7 @@ class CudaExecutor final : public exec::Executor {
   void run_narrow(std::span<const exec::Row> rows);
   void fill_control(std::span<const exec::Row> rows, uint32_t bucket);
   void decode_step(uint32_t rows);
+  NarrowPass enter_narrow(uint32_t rows);
   NarrowPass begin_narrow(uint32_t rows);
   void narrow_ple(uint32_t rows);
   void narrow_layer(uint32_t index, NarrowPass& pass, bool write_kv);
@@ -107,6 +112,8 @@ class CudaExecutor final : public exec::Executor {
   AttentionShape shape_of(const model::Layer& layer) const;
   void check_cancelled() const;
   void allocate();
+  uint32_t layers_on_cpu() const { return plan_.placement.first_layer; }
+  void run_cpu_layers(std::span<const exec::Row> rows);
   void make_rope_tables(const RowArrays& rows, uint32_t count);
   QkvPost qkv_post_job(uint32_t index, const RowArrays& rows, bool write_kv) const;
   void finish(std::span<const exec::Row> rows);
@@ -129,6 +136,8 @@ class CudaExecutor final : public exec::Executor {
   PinnedMemory results_memory_;
   HostResults results_host_{}, results_{};  // the same memory as the host and as the device sees it
   PinnedMemory control_;
+  std::unique_ptr<exec::CpuLayers> cpu_layers_;  // null when all layers are on the GPU
+  PinnedMemory entering_;                        // [max(chunk, 8), d] fp32: what they hand over
   WideBuffers wide_{};
   NarrowBuffers narrow_{};
   OutputBuffers out_{};

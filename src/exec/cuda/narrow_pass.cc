@@ -127,10 +127,8 @@ void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
     selected_k_ = wanted_k_;
     return;
   }
-  check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
-        "uploading rows");
-  NarrowPass pass = begin_narrow(bucket);
-  for (uint32_t i = 0; i < widths_.L; ++i) {
+  NarrowPass pass = enter_narrow(bucket);
+  for (uint32_t i = layers_on_cpu(); i < widths_.L; ++i) {
     check_cancelled();
     narrow_layer(i, pass, true);
   }
@@ -152,14 +150,27 @@ void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
 
 // Everything of one token but the results' way back: runs eagerly or under capture.
 void CudaExecutor::decode_step(uint32_t rows) {
-  check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
-        "uploading rows");
-  NarrowPass pass = begin_narrow(rows);
-  for (uint32_t i = 0; i < widths_.L; ++i) narrow_layer(i, pass, true);
+  NarrowPass pass = enter_narrow(rows);
+  for (uint32_t i = layers_on_cpu(); i < widths_.L; ++i) narrow_layer(i, pass, true);
   narrow_head(pass);
   select_best(out_.logits, rows, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
               results_.counts, how());
   mark(Step::kSelect, 0, pass);
+}
+
+// Brings a pass of the rows in the control block to the first layer on the GPU.
+CudaExecutor::NarrowPass CudaExecutor::enter_narrow(uint32_t rows) {
+  check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
+        "uploading rows");
+  if (cpu_layers_ == nullptr) return begin_narrow(rows);
+  // Beside the embeddings, which the per-layer inputs are still made from, and before the first kernel.
+  check(cudaMemcpyAsync(narrow_.x[1], entering_.data(), uint64_t{rows} * widths_.d * sizeof(float),
+                        cudaMemcpyHostToDevice, stream_.get()),
+        "uploading what the layers on the CPU handed over");
+  NarrowPass pass = begin_narrow(rows);
+  pass.buffer = 1;
+  pass.pending.x = narrow_.x[1];
+  return pass;
 }
 
 CudaExecutor::NarrowPass CudaExecutor::begin_narrow(uint32_t rows) {

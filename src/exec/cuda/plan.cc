@@ -30,26 +30,27 @@ AttentionShape shape_of(const model::Config& config, const model::Layer& layer) 
   return {layer.H, layer.Hkv, layer.hd, layer.sliding ? config.W : 0};
 }
 
-std::vector<KvGroupPlan> kv_groups(const model::Config& config, uint32_t context, uint32_t chunk, uint32_t sequences) {
+std::vector<KvGroupPlan> kv_groups(const model::Config& config, const Plan& plan) {
   std::vector<KvGroupPlan> groups;
   for (const model::Layer& layer : config.layers) {
-    if (!layer.owns_kv) continue;
-    const uint32_t slots = kv_slots(config, layer, context, chunk);
+    if (!layer.owns_kv || layer.index < plan.placement.first_layer) continue;
+    const uint32_t slots = kv_slots(config, layer, plan.context, plan.chunk);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const KvGroupPlan& g) {
       return g.sliding == layer.sliding && g.Hkv == layer.Hkv && g.hd == layer.hd;
     });
     if (group == groups.end()) group = groups.insert(groups.end(), {layer.sliding, 0, layer.Hkv, layer.hd, slots, 0});
     ++group->layers;
     // One sequence more than asked for: rows that pad a decode graph to its bucket write there.
-    group->bytes += uint64_t{2} * 2 * (sequences + 1) * layer.Hkv * slots * layer.hd;
+    group->bytes += uint64_t{2} * 2 * (plan.sequences + 1) * layer.Hkv * slots * layer.hd;
   }
   return groups;
 }
 
 // Elements of the matrices that are unpacked for one product.
-uint64_t largest_group_elements(const model::Model& model) {
+uint64_t largest_group_elements(const model::Model& model, uint32_t first_layer) {
   uint64_t largest = 0;
-  for (const model::LayerWeights& layer : model.weights().layers) {
+  for (uint32_t i = first_layer; i < model.config().L; ++i) {
+    const model::LayerWeights& layer = model.weights().layers[i];
     const auto elements = [](const model::Matrix& m) { return m.rows * m.cols * m.slices; };
     largest = std::max({largest, elements(layer.attn_q) + elements(layer.attn_k) + elements(layer.attn_v),
                         elements(layer.ffn_gate) + elements(layer.ffn_up), elements(layer.ffn_down),
@@ -62,7 +63,7 @@ uint64_t largest_group_elements(const model::Model& model) {
 // Fills in every size that follows from context, chunk and placement.
 void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   const model::Config& config = model.config();
-  plan.kv = kv_groups(config, plan.context, plan.chunk, plan.sequences);
+  plan.kv = kv_groups(config, plan);
   plan.kv_bytes = 0;
   for (const KvGroupPlan& group : plan.kv) plan.kv_bytes += group.bytes;
   Carver carver;
@@ -74,7 +75,7 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   OutputBuffers outputs;
   outputs.carve(carver, widths, plan.outputs, attention_partial_elements(config, plan, gpu.sm_count),
                 attention_counters(config, plan));
-  plan.unpack_bytes = plan.placement.resident_bf16 ? 0 : largest_group_elements(model) * 2;
+  plan.unpack_bytes = plan.placement.resident_bf16 ? 0 : largest_group_elements(model, plan.placement.first_layer) * 2;
   plan.scratch_bytes = carver.used() + plan.unpack_bytes;
   plan.workspace_bytes = kWorkspace;
   plan.total_bytes =
@@ -91,7 +92,8 @@ constexpr Layout kLayouts[] = {{true, true, kRoomyChunk}, {true, true, 2048}, {t
                                {false, true, 2048},       {false, true, 512}, {false, false, 2048},
                                {false, false, 512},       {false, false, 128}};
 
-// Lays the plan out for `context`: the first layout that fits, otherwise the last that is allowed. Returns which.
+// Lays the plan's layers out for `context`: the first layout that fits, otherwise the last that is allowed. Returns
+// which.
 size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const PlanRequest& request,
                uint32_t context) {
   const auto wish = request.kernels.find("gemm.weights");
@@ -101,13 +103,32 @@ size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const
     const Layout& layout = kLayouts[i];
     if (wish && (*wish == "resident") != layout.bf16) continue;
     tried = i;
-    plan.placement = {.first_layer = 0, .resident_bf16 = layout.bf16, .ple_on_device = layout.table};
+    plan.placement.resident_bf16 = layout.bf16;
+    plan.placement.ple_on_device = layout.table;
     plan.chunk = request.chunk != 0 ? request.chunk : std::min(layout.chunk, round_up(context, kContextUnit));
     plan.chunk = std::max(plan.chunk, request.sequences);  // a step of all sequences is one pass
     add_up(plan, model, gpu);
     if (plan.fits) break;
   }
   return tried;
+}
+
+// Chooses the layers on the GPU and lays them out. Returns the layout taken.
+size_t place_layers(Plan& plan, const model::Model& model, const GpuFacts& gpu, const PlanRequest& request) {
+  const model::Config& config = model.config();
+  const uint32_t first = request.gpu_layers ? wished_split(config, *request.gpu_layers) : 0;
+  const uint32_t last = request.gpu_layers ? first : last_split(config);
+  size_t layout = 0;
+  for (uint32_t split = first; split <= last; ++split) {
+    plan.placement.first_layer = split;
+    plan.weights = weight_bytes(model, split);
+    layout = lay_out(plan, model, gpu, request, request.context);
+    if (plan.fits) break;
+  }
+  const uint32_t chosen = plan.placement.first_layer;
+  plan.split = measure_split(model, chosen, plan.context, plan.chunk, plan.sequences);
+  plan.split.reason = explain_split(config, chosen, plan.fits, request.gpu_layers);
+  return layout;
 }
 
 // The largest context for which fits(context) is true; memory never shrinks as the context grows.
@@ -126,9 +147,12 @@ std::string explain_chunk(const Plan& plan, const PlanRequest& request, size_t l
   if (plan.chunk == request.sequences) return "one row for each sequence";
   if (plan.chunk == round_up(plan.context, kContextUnit)) return "the whole context in one pass";
   if (plan.chunk == kRoomyChunk) return "matrix products of this many rows run at full speed";
-  return fmt::format("{} beside the rest", layout + 1 == std::size(kLayouts) && !plan.fits
-                                               ? "the smallest, and still too much"
-                                               : "larger ones do not fit");
+  if (!plan.fits) return "the smallest, and still too much beside the rest";
+  // The first of the layouts that place the weights as this one does.
+  const bool first = layout == 0 || kLayouts[layout - 1].bf16 != kLayouts[layout].bf16 ||
+                     kLayouts[layout - 1].table != kLayouts[layout].table;
+  return first ? "unpacking the weights takes a small part of passes this large"
+               : "larger ones do not fit beside the rest";
 }
 
 std::string explain_table(const Plan& plan) {
@@ -256,10 +280,8 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
   plan.free_bytes = gpu.free_bytes;
   plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);
-  plan.weights = weight_bytes(model, 0);
-
+  const size_t layout = place_layers(plan, model, gpu, request);
   Plan other = plan;
-  const size_t layout = lay_out(plan, model, gpu, request, request.context);
   plan.largest_context = largest_fitting(config, [&](uint32_t context) {
     lay_out(other, model, gpu, request, context);
     return other.fits;

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "exec/cuda/device/facts.h"
+#include "exec/cuda/split.h"
 #include "exec/cuda/weights/placement.h"
 #include "exec/kernel_choice.h"
 #include "model/model.h"
@@ -16,6 +18,7 @@ struct PlanRequest {
   uint32_t sequences = 1;
   uint32_t chunk = 0;  // 0: the plan chooses
   uint32_t outputs = 64;
+  std::optional<uint32_t> gpu_layers;  // none: all where they fit, otherwise as many as do
   exec::KernelChoices kernels;
 };
 
@@ -36,12 +39,13 @@ struct KvGroupPlan {
 struct Plan {
   uint32_t context = 0, sequences = 0, chunk = 0, outputs = 0;
   WeightPlacement placement;
+  SplitPlan split;
   bool use_graphs = true;
   bool overlap = true;                   // programmatic dependent launch
   bool use_matvec = true;                // decode by matrix-vector kernels; otherwise by matrix products
   uint32_t attention_shared_memory = 0;  // bytes a block of prompt attention may take; decides its tiles
   WeightBytes weights;
-  std::vector<KvGroupPlan> kv;
+  std::vector<KvGroupPlan> kv;  // of the layers on the GPU
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;  // unpack_bytes included
   uint64_t unpack_bytes = 0;   // for the bf16 weights of one product where there are no resident copies
@@ -51,7 +55,7 @@ struct Plan {
   uint64_t free_bytes = 0;
   bool fits = false;
   // Multiples of 64 positions up to what the model was trained for; 0: not even the smallest fits.
-  uint32_t largest_context = 0;      // for which a plan for this GPU and these wishes fits
+  uint32_t largest_context = 0;      // for which a plan with as many layers on the GPU fits
   uint32_t largest_context_now = 0;  // with this plan's placement and chunk unchanged
   std::vector<KernelDecision> kernels;
   std::string chunk_reason;
@@ -65,9 +69,11 @@ struct Plan {
 };
 
 // From the most comfortable placement to the tightest, the first that fits: bf16 copies of the weights and large
-// chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again. A context that
-// was asked for is never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement.
-// Throws kUnsupported for a GPU or model the kernels cannot run, kBadArgument for a kernel wish this GPU cannot grant.
+// chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again; and then,
+// unless the number of layers was asked for, one layer after the other on the CPU. A context that was asked for is
+// never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement. Throws
+// kUnsupported for a GPU or model the kernels cannot run, kBadArgument for a kernel wish this GPU cannot grant and for
+// 0 layers.
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request);
 
 // Slots per sequence of an owner layer: whole tiles of 64 positions.

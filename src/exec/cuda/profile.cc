@@ -241,7 +241,12 @@ ProfileReport profile_cuda(std::shared_ptr<const model::Model> model, const Exec
   // Before the model takes the memory.
   report.ceilings = cuda::measure_ceilings(*gpu);
 
+  if (options.gpu_layers && *options.gpu_layers < model->config().L) {
+    fail(ErrorCode::kBadArgument, "-ngl {}: a profile is of a model that is on the GPU as a whole",
+         *options.gpu_layers);
+  }
   ExecutorOptions sized = options;
+  sized.gpu_layers = kAllLayers;
   const uint64_t needed = uint64_t{request.prompt} + request.generate + request.repetitions + 2;
   sized.context = static_cast<uint32_t>(std::min<uint64_t>(std::max<uint64_t>(options.context, needed), UINT32_MAX));
   const auto executor = cuda::make_executor(std::move(model), sized, progress);

@@ -73,7 +73,8 @@ struct ProfileRequest {
 };
 
 // Loads the model, runs random tokens and times every kernel family. `options` as for make_cuda_executor, but the
-// context is made large enough. Throws as make_cuda_executor does, and kBadArgument when there is nothing to run.
+// context is made large enough and all layers are on the GPU. Throws as make_cuda_executor does, and kBadArgument when
+// there is nothing to run or only a part of the layers is wanted on the GPU.
 ProfileReport profile_cuda(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,
                            const ProfileRequest& request,
                            const std::function<void(uint64_t done, uint64_t total)>& progress = {});

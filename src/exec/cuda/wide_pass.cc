@@ -260,7 +260,13 @@ void CudaExecutor::run_wide(std::span<const exec::Row> rows) {
   const uint32_t stop = stops ? config.n_kv - 1 : config.L;
   output_count_ = wanting;
   WidePass pass = begin_wide(rows, stops ? config.n_kv : config.L);
-  for (uint32_t i = 0; i < stop; ++i) {
+  if (cpu_layers_ != nullptr) {
+    check(cudaMemcpyAsync(wide_.x, entering_.data(), uint64_t{pass.rows} * widths_.d * sizeof(float),
+                          cudaMemcpyHostToDevice, stream_.get()),
+          "uploading what the layers on the CPU handed over");
+    mark(Step::kUpload, 0, pass);
+  }
+  for (uint32_t i = layers_on_cpu(); i < stop; ++i) {
     check_cancelled();
     wide_layer(i, pass, true);
   }

@@ -4,33 +4,28 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/error.h"
+#include "exec/cuda/hollow_models.h"
 #include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/made_up_gpus.h"
+#include "exec/executor.h"
 #include "model/kv_layout.h"
-#include "support/hollow_model.h"
 
 namespace carat::cuda {
 namespace {
 
 using test::made_up_gpu;
 using test::made_up_gpus;
+using test::model_of;
 using testing::HasSubstr;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// Loading one parses a header; sharing them keeps the whole table of cases under a second.
-const model::Model& model_of(const std::string& preset, const std::string& recipe) {
-  static std::map<std::string, std::shared_ptr<const model::Model>> models;
-  std::shared_ptr<const model::Model>& model = models[preset + " " + recipe];
-  if (model == nullptr) model = carat::test::hollow_model(preset, recipe);
-  return *model;
-}
-
+// Here the model is on the GPU as a whole; plan_split_test.cc has the cards that are too small for that.
 PlanRequest request_of(uint32_t context, std::string_view kernels = "") {
   PlanRequest request;
+  request.gpu_layers = exec::kAllLayers;
   request.context = context;
   request.kernels = exec::KernelChoices::parse(kernels);
   return request;
