@@ -14,6 +14,8 @@ void add_bench_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_quantize_command(CLI::App& app);
 void add_synth_command(CLI::App& app);
+void add_plan_command(CLI::App& app);
+void add_profile_command(CLI::App& app);
 void add_kernels_command(CLI::App& app);
 void add_version_command(CLI::App& app);
 

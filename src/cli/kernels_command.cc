@@ -1,14 +1,26 @@
 #include <algorithm>
+#include <memory>
+#include <string>
 
+#include "base/error.h"
 #include "cli/commands.h"
+#include "cli/gpu_flag.h"
+#include "cli/model_flags.h"
+#include "cli/plan_report.h"
 #include "cli/terminal.h"
+#include "exec/cuda/plan.h"
 #include "exec/kernel_choice.h"
 
 namespace carat::cli {
 
 namespace {
 
-void print_kernels() {
+struct KernelsFlags {
+  std::string model;
+  GpuFlag gpu;
+};
+
+std::string registry_text() {
   size_t choice_width = 0;
   size_t executor_width = 0;
   for (const exec::KernelOption& option : exec::kernel_registry()) {
@@ -23,13 +35,35 @@ void print_kernels() {
     text += fmt::format("{}exactness: {}\n", indent, option.exactness);
     if (!option.needs.empty()) text += fmt::format("{}needs: {}\n", indent, option.needs);
   }
-  write_stdout(text + "\nPick with --kernels SLOT=NAME,... or the environment variable CARAT_KERNELS.\n");
+  return text + "\nPick with --kernels SLOT=NAME,... or the environment variable CARAT_KERNELS.\n";
+}
+
+// What a GPU would use, or why that cannot be said.
+std::string gpu_text(const KernelsFlags& flags) {
+  if (flags.model.empty()) return "Give -m FILE to see what a GPU would use for that model.\n";
+  const auto model = model::Model::load(gguf::ModelFile::open(flags.model));
+  try {
+    const cuda::GpuFacts gpu = flags.gpu.resolve();
+    cuda::PlanRequest request;
+    request.context = std::min(model->config().context_length, kDefaultContext);
+    const cuda::Plan plan = cuda::make_plan(*model, gpu, request);
+    return fmt::format("{} would use for {} with a context of {}:\n{}{}", gpu.name, flags.model, plan.context,
+                       decisions_text(plan), plan.fits ? "" : "but it does not fit; see `carat plan`\n");
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return fmt::format("What a GPU would use cannot be said: {}\n", error.what());
+  }
 }
 
 }  // namespace
 
 void add_kernels_command(CLI::App& app) {
-  app.add_subcommand("kernels", "List every way to compute something that --kernels can pick")->callback(print_kernels);
+  auto flags = std::make_shared<KernelsFlags>();
+  CLI::App* command = app.add_subcommand("kernels", "List every way to compute something that --kernels can pick");
+  command->add_option("-m,--model", flags->model, "also show what a GPU would use for this GGUF file")
+      ->type_name("FILE");
+  flags->gpu.add_to(*command);
+  command->callback([flags] { write_stdout(registry_text() + gpu_text(*flags)); });
 }
 
 }  // namespace carat::cli

@@ -64,6 +64,8 @@ int main(int count, char** values) {
     add_perplexity_command(app);
     add_quantize_command(app);
     add_synth_command(app);
+    add_plan_command(app);
+    add_profile_command(app);
     add_kernels_command(app);
     add_version_command(app);
     return dispatch(app, normalise_arguments(count, values));

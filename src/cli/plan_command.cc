@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/gpu_flag.h"
+#include "cli/model_flags.h"
+#include "cli/plan_report.h"
+#include "cli/terminal.h"
+
+namespace carat::cli {
+
+namespace {
+
+struct PlanFlags {
+  std::string file;
+  GpuFlag gpu;
+  std::optional<uint32_t> context;
+  std::optional<uint32_t> micro_batch;
+  uint32_t sequences = 1;
+  std::string kernels;
+  bool json = false;
+};
+
+void print_plan(const PlanFlags& flags) {
+  const auto model =
+      model::Model::load(gguf::ModelFile::open(flags.file.empty() ? ModelFlags{}.resolved_path() : flags.file));
+  const model::Config& config = model->config();
+  if (config.is_drafter()) {
+    fail(ErrorCode::kUnsupported, "{} is a drafter ({}): it runs beside a full model, plan for that",
+         model->file().path(), config.architecture);
+  }
+  cuda::PlanRequest request;
+  request.context = flags.context.value_or(std::min(config.context_length, kDefaultContext));
+  if (request.context == 0) request.context = config.context_length;
+  request.chunk = chosen_chunk({}, flags.micro_batch, request.context);
+  request.sequences = flags.sequences;
+  request.outputs = flags.sequences;
+  request.kernels = exec::KernelChoices::parse(flags.kernels);
+  PlanReport report;
+  report.model = model->file().path();
+  report.context_length = config.context_length;
+  report.gpu = flags.gpu.resolve();
+  report.described = !flags.gpu.described.empty();
+  report.plan = cuda::make_plan(*model, report.gpu, request);
+  if (flags.json) {
+    write_stdout(plan_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  } else {
+    write_stdout(plan_text(report));
+  }
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app) {
+  auto flags = std::make_shared<PlanFlags>();
+  CLI::App* command = app.add_subcommand(
+      "plan", "Show what a GPU would hold of a model, whether it fits and which kernels would run, without loading it");
+  command->add_option("file", flags->file, "GGUF file (default: the demo model)")->type_name("FILE");
+  command->add_option("-m,--model", flags->file, "the same, as other commands have it")->type_name("FILE");
+  flags->gpu.add_to(*command);
+  command->add_option(
+      "-c,--ctx-size", flags->context,
+      fmt::format("context in tokens (default: the model's, at most {}; 0: the model's)", kDefaultContext));
+  command->add_option("--ub,--ubatch-size", flags->micro_batch,
+                      "(-ub) most tokens in one forward pass (default: as large as is useful and fits)");
+  command->add_option("--sequences", flags->sequences, "conversations at a time")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  command->add_option("--kernels", flags->kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
+      ->envname("CARAT_KERNELS");
+  command->add_flag("--json", flags->json, "one JSON object");
+  command->callback([flags] { print_plan(*flags); });
+}
+
+}  // namespace carat::cli
