@@ -5,8 +5,10 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/gpu_flag.h"
+#include "cli/machine_limits.h"
 #include "cli/model_flags.h"
 #include "cli/plan_report.h"
 #include "cli/terminal.h"
@@ -21,6 +23,7 @@ struct PlanFlags {
   std::optional<uint32_t> context;
   std::optional<uint32_t> micro_batch;
   uint32_t sequences = 1;
+  std::string gpu_layers = "auto";
   std::string kernels;
   bool json = false;
 };
@@ -39,13 +42,20 @@ void print_plan(const PlanFlags& flags) {
   request.chunk = chosen_chunk({}, flags.micro_batch, request.context);
   request.sequences = flags.sequences;
   request.outputs = flags.sequences;
+  request.gpu_layers = parse_gpu_layers(flags.gpu_layers);
   request.kernels = exec::KernelChoices::parse(flags.kernels);
   PlanReport report;
   report.model = model->file().path();
+  report.layers = config.L;
   report.context_length = config.context_length;
   report.gpu = flags.gpu.resolve();
   report.described = !flags.gpu.described.empty();
   report.plan = cuda::make_plan(*model, report.gpu, request);
+  // A described GPU is in another machine, whose memory is not known.
+  if (!report.described && report.layers_on_cpu() > 0) {
+    report.host_bytes_per_second = read_bandwidth(usable_threads(), report.plan.split.bytes_per_token);
+    report.host_measured = true;
+  }
   if (flags.json) {
     write_stdout(plan_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   } else {
@@ -69,6 +79,10 @@ void add_plan_command(CLI::App& app) {
                       "(-ub) most tokens in one forward pass (default: as large as is useful and fits)");
   command->add_option("--sequences", flags->sequences, "conversations at a time")
       ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  command
+      ->add_option("--ngl,--n-gpu-layers", flags->gpu_layers,
+                   "(-ngl) layers on the GPU, the others on the CPU: a number, auto (as many as fit) or all")
       ->capture_default_str();
   command->add_option("--kernels", flags->kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
       ->envname("CARAT_KERNELS");

@@ -49,6 +49,19 @@ std::string memory_section(const cuda::Plan& plan) {
   return text;
 }
 
+std::string split_section(const PlanReport& report) {
+  const uint32_t on_cpu = report.layers_on_cpu();
+  const cuda::SplitPlan& split = report.plan.split;
+  if (on_cpu == 0) return fmt::format("All {} layers on the GPU: {}\n", report.layers, split.reason);
+  return fmt::format(
+      "{} of {} layers on the GPU, layers 0 to {} on the CPU: {}\n  {}\n  host memory: {} of the file and {} of keys "
+      "and "
+      "values\n",
+      report.layers - on_cpu, report.layers, on_cpu - 1, split.reason,
+      cuda::cost_text(split, report.host_bytes_per_second, report.host_measured ? "the measured" : "an assumed"),
+      byte_size(split.weight_bytes), byte_size(split.kv_bytes));
+}
+
 std::string context_section(const PlanReport& report) {
   const cuda::Plan& plan = report.plan;
   std::string largest;
@@ -91,7 +104,7 @@ std::string plan_text(const PlanReport& report) {
                   report.described ? " (as described, not of this machine)" : "", capability_text(gpu.capability),
                   gpu.sm_count, byte_size(gpu.free_bytes), byte_size(gpu.total_bytes));
   text += memory_section(report.plan);
-  text += "\n" + context_section(report);
+  text += "\n" + split_section(report) + context_section(report);
   text += fmt::format("Passes of up to {} tokens: {}\n", report.plan.chunk, report.plan.chunk_reason);
   text += "\nKernels (--kernels SLOT=NAME picks others)\n" + decisions_text(report.plan);
   return text;
@@ -140,7 +153,14 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
         {"workspace", plan.workspace_bytes},
         {"reserve", plan.reserve_bytes},
         {"total", plan.total_bytes}}},
-      {"host_bytes", plan.placement.ple_on_device ? 0 : plan.weights.ple_table},
+      {"host_bytes",
+       {{"per_layer_table", plan.placement.ple_on_device ? 0 : plan.weights.ple_table},
+        {"layer_weights", plan.split.weight_bytes},
+        {"layer_kv", plan.split.kv_bytes}}},
+      {"layers", report.layers},
+      {"layers_on_cpu", report.layers_on_cpu()},
+      {"layers_reason", plan.split.reason},
+      {"cpu_seconds_per_token", static_cast<double>(plan.split.bytes_per_token) / report.host_bytes_per_second},
       {"kv_groups", groups},
       {"kernels", kernels},
   };

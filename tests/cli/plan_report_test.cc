@@ -19,6 +19,7 @@ PlanReport report_of(std::string_view preset, std::string_view recipe, std::stri
   const auto model = test::hollow_model(preset, recipe);
   PlanReport report;
   report.model = "model.gguf";
+  report.layers = model->config().L;
   report.context_length = model->config().context_length;
   report.gpu = parse_gpu(gpu);
   report.described = true;
@@ -87,8 +88,24 @@ TEST(PlanReport, SaysWhereTheTableIs) {
   const PlanReport report = report_of("e4b", "q8_0", "small,8.6,28,8", 4096);
   EXPECT_FALSE(report.plan.placement.ple_on_device);
   EXPECT_THAT(plan_text(report), HasSubstr("page-locked host memory"));
-  EXPECT_EQ(plan_json(report)["host_bytes"], report.plan.weights.ple_table);
+  EXPECT_EQ(plan_json(report)["host_bytes"]["per_layer_table"], report.plan.weights.ple_table);
   EXPECT_EQ(plan_json(report)["bytes"]["per_layer_table"], 0);
+}
+
+TEST(PlanReport, SaysWhichLayersAreOnTheCpuAndWhatThatCosts) {
+  const PlanReport whole = report_of("31b", "q4_0", "large,8.9,128,24", 4096);
+  EXPECT_THAT(plan_text(whole), HasSubstr("All 60 layers on the GPU: "));
+  EXPECT_EQ(plan_json(whole)["layers_on_cpu"], 0);
+
+  PlanReport split = report_of("31b", "q4_0", "small,8.9,60,12", 4096);
+  ASSERT_GT(split.layers_on_cpu(), 0u);
+  const std::string on_gpu = std::to_string(60 - split.layers_on_cpu());
+  EXPECT_THAT(plan_text(split), HasSubstr(on_gpu + " of 60 layers on the GPU, layers 0 to "));
+  EXPECT_THAT(plan_text(split), HasSubstr("at an assumed 40 GB/s"));
+  split.host_bytes_per_second = 80e9;
+  split.host_measured = true;
+  EXPECT_THAT(plan_text(split), HasSubstr("at the measured 80 GB/s"));
+  EXPECT_EQ(plan_json(split)["cpu_seconds_per_token"], static_cast<double>(split.plan.split.bytes_per_token) / 80e9);
 }
 
 TEST(PlanReport, JsonAddsUp) {
