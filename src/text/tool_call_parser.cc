@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxNumberBytes = 1024;  // longer ones are only numbers where no doubt is possible
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -24,7 +25,9 @@ bool is_name_char(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.' ||
          c == '/' || c == ':';
 }
-bool is_key_char(char c) { return c != ':' && is_name_char(c); }
+bool is_key_char(char c) {
+  return (c != ':' && is_name_char(c)) || (static_cast<unsigned char>(c) >= 0x80 && c != kStringDelimiter);
+}
 
 std::string_view trim_ascii(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -348,11 +351,12 @@ class CallReader {
       return at;
     }
     if (text_[at] == 'u') {
-      // As many \uXXXX as follow each other, so that pairs of surrogates come together.
-      size_t end = at - 1;
-      while (text_.substr(end, 2) == "\\u" && text_.size() - end >= 6 && end - at < 12) end += 6;
-      for (; end > at; end -= 6) {
-        const std::string json = "\"" + std::string(text_.substr(at - 1, end - at + 1)) + "\"";
+      // Two \uXXXX in a row may be one character.
+      const size_t begin = at - 1;
+      size_t end = begin;
+      while (end - begin < 12 && text_.substr(end, 2) == "\\u" && text_.size() - end >= 6) end += 6;
+      for (; end > begin; end -= 6) {
+        const std::string json = "\"" + std::string(text_.substr(begin, end - begin)) + "\"";
         if (const auto decoded = decoded_json(json)) {
           out += *decoded;
           return end - 1;
@@ -373,7 +377,7 @@ class CallReader {
       const char c = peek();
       if ((c == '}' || c == ']') && open > 0) {
         --open;
-      } else if (bare_ends(in_object)) {
+      } else if (bare_ends(begin, in_object)) {
         break;
       }
       if (c == '{' || c == '[') ++open;
@@ -390,12 +394,14 @@ class CallReader {
     }
     json = json_string(without_delimiters(word));
   }
-  bool bare_ends(bool in_object) {
+  bool bare_ends(size_t begin, bool in_object) {
     const char c = text_[at_];
     if (is_closer(c) && c != ')') return true;
     if (c == ')') return value_may_end(at_ + 1, false) && only_leftovers(at_);
     if (c != ',') return false;
     if (!in_object) return true;
+    const std::string_view word = trim_ascii(text_.substr(begin, std::min(at_ - begin, kMaxNumberBytes)));
+    if (at_ - begin <= kMaxNumberBytes && literal_of(word)) return true;
     size_t next = at_ + 1;
     while (next < text_.size() && is_space(text_[next])) ++next;
     return next >= text_.size() || is_closer(text_[next]) || key_at(next);

@@ -81,6 +81,144 @@ TEST(ChatFormat, EarlierThoughtsVanish) {
             "<bos><|turn>model\nYes<turn|>\n");
 }
 
+// --- tools, and what the revisions make of them ---
+
+Message calling(std::vector<ToolCall> calls, std::string reasoning = "", std::string content = "") {
+  Message message{Role::kModel, std::move(content), std::move(reasoning)};
+  message.tool_calls = std::move(calls);
+  return message;
+}
+
+Message answering(std::string id, std::string content) {
+  Message message{Role::kTool, std::move(content)};
+  message.tool_call_id = std::move(id);
+  return message;
+}
+
+const Message kAsks{Role::kUser, "Weather in Paris?"};
+const ToolCall kCall = {"1", "get_weather", R"({"location":"Paris","days":3})"};
+const std::string kAsked = "<bos><|turn>user\nWeather in Paris?<turn|>\n<|turn>model\n";
+const std::string kThought = "<|channel>thought\nNeed tool.\n<channel|>";
+const std::string kCalled = R"(<|tool_call>call:get_weather{days:3,location:<|"|>Paris<|"|>}<tool_call|>)";
+const std::string kAnswered = R"(<|tool_response>response:get_weather{value:<|"|>{"temp": 20}<|"|>}<tool_response|>)";
+
+// The exact example of spec 5.5.
+TEST(ChatFormat, RendersTheToolExampleOfTheSpecification) {
+  EXPECT_EQ(render({kAsks, calling({kCall}, "Need tool."), answering("1", R"({"temp": 20})")}),
+            kAsked + kThought + kCalled + kAnswered);
+}
+
+TEST(ChatFormat, UnansweredCallsWait) {
+  EXPECT_EQ(render({kAsks, calling({kCall})}), kAsked + kCalled + "<|tool_response>");
+  EXPECT_EQ(render({kAsks, calling({kCall, {"2", "f", ""}})}),
+            kAsked + kCalled + "<|tool_call>call:f{}<tool_call|><|tool_response>");
+}
+
+TEST(ChatFormat, ResultsFindTheirCalls) {
+  const auto text = [](std::vector<Message> results) {
+    std::vector<Message> messages = {kAsks, calling({{"1", "f", ""}, {"2", "g", ""}})};
+    messages.insert(messages.end(), results.begin(), results.end());
+    return render(messages).substr(kAsked.size() + 64);
+  };
+  const auto response = [](std::string name, std::string value) {
+    return "<|tool_response>response:" + name + "{value:<|\"|>" + value + "<|\"|>}<tool_response|>";
+  };
+  EXPECT_EQ(text({answering("2", "b"), answering("1", "a")}), response("g", "b") + response("f", "a"));
+  Message named = answering("9", "x");
+  EXPECT_EQ(text({named}), response("unknown", "x"));
+  named.tool_name = "h";
+  EXPECT_EQ(text({named}), response("h", "x"));
+  named.result_json = R"({"b":[1],"A":null})";
+  EXPECT_EQ(text({named}), "<|tool_response>response:h{A:null,b:[1]}<tool_response|>");
+}
+
+TEST(ChatFormat, AToolLoopIsOneModelTurn) {
+  const std::vector<Message> messages = {kAsks,
+                                         calling({kCall}, "Need tool."),
+                                         answering("1", R"({"temp": 20})"),
+                                         calling({kCall}, "Need tool."),
+                                         answering("1", R"({"temp": 20})"),
+                                         {Role::kModel, "20 degrees."}};
+  const std::string loop = kThought + kCalled + kAnswered;
+  EXPECT_EQ(render(messages, kHistoryOnly), kAsked + loop + loop + "20 degrees.<turn|>\n");
+  // A new question: the thoughts are gone, unless they are to be kept.
+  std::vector<Message> longer = messages;
+  longer.push_back({Role::kUser, "And now?"});
+  const std::string asked = "<|turn>user\nAnd now?<turn|>\n";
+  EXPECT_EQ(render(longer, kHistoryOnly),
+            kAsked + kCalled + kAnswered + kCalled + kAnswered + "20 degrees.<turn|>\n" + asked);
+  EXPECT_EQ(render(longer, {.add_generation_prompt = false, .preserve_thinking = true}),
+            kAsked + loop + loop + "20 degrees.<turn|>\n" + asked);
+}
+
+TEST(ChatFormat, AfterResultsAModelThatThinksIsInItsThoughts) {
+  const std::vector<Message> messages = {kAsks, calling({kCall}), answering("1", R"({"temp": 20})")};
+  const std::string system = "<|turn>system\n<|think|>\n<turn|>\n";
+  EXPECT_EQ(render(messages, kThinking).substr(5 + system.size()),
+            kAsked.substr(5) + kCalled + kAnswered + "<|channel>thought\n");
+  EXPECT_EQ(render(messages, kLarge), kAsked + kCalled + kAnswered);
+  ChatOptions april = kThinking;
+  april.revision = TemplateRevision::kApril;
+  EXPECT_EQ(render(messages, april).substr(5 + system.size()), kAsked.substr(5) + kCalled + kAnswered);
+}
+
+// Where the official template leaves the model without a turn to answer in.
+TEST(ChatFormat, TextBesideACallClosesTheTurnAndANewOneOpens) {
+  const std::vector<Message> messages = {kAsks, calling({kCall}, "", "Let me see."), answering("1", R"({"temp": 20})")};
+  const std::string closed = kAsked + kCalled + kAnswered + "Let me see.<turn|>\n";
+  EXPECT_EQ(render(messages), closed + "<|turn>model\n");
+  EXPECT_EQ(render(messages, kLarge), closed + "<|turn>model\n<|channel>thought\n<channel|>");
+  EXPECT_EQ(render(messages, kHistoryOnly), closed);
+}
+
+TEST(ChatFormat, ReasoningOfAnswersByRevision) {
+  const std::vector<Message> messages = {{Role::kUser, "a"}, {Role::kModel, "b", "so"}};
+  ChatOptions options = kHistoryOnly;
+  EXPECT_EQ(render(messages, options),
+            "<bos><|turn>user\na<turn|>\n<|turn>model\n<|channel>thought\nso\n<channel|>b<turn|>\n");
+  for (const auto revision : {TemplateRevision::kLaunch, TemplateRevision::kApril}) {
+    options.revision = revision;
+    EXPECT_EQ(render(messages, options), "<bos><|turn>user\na<turn|>\n<|turn>model\nb<turn|>\n");
+  }
+}
+
+TEST(ChatFormat, TheLaunchTemplate) {
+  ChatOptions options = {.thinking = true, .revision = TemplateRevision::kLaunch};
+  EXPECT_EQ(render({{Role::kSystem, "s"}, {Role::kUser, "a"}}, options),
+            "<bos><|turn>system\n<|think|>s<turn|>\n<|turn>user\na<turn|>\n<|turn>model\n");
+  options = {.empty_thought_block = true, .revision = TemplateRevision::kLaunch};
+  EXPECT_EQ(render({kAsks, calling({kCall}, "Need tool."), answering("1", R"({"temp": 20})")}, options),
+            kAsked + kCalled + kAnswered + "<|channel>thought\n<channel|>");
+}
+
+TEST(ChatFormat, TheRevisionWithEmptyThoughtsInHistory) {
+  const std::vector<Message> messages = {{Role::kUser, "a"}, {Role::kModel, "b"}, {Role::kUser, "c"}};
+  const ChatOptions large = {.empty_thought_block = true, .revision = TemplateRevision::kEmptyThoughts};
+  const std::string empty = "<|channel>thought\n<channel|>";
+  EXPECT_EQ(render(messages, large), "<bos><|turn>user\na<turn|>\n<|turn>model\n" + empty +
+                                         "b<turn|>\n<|turn>user\nc<turn|>\n<|turn>model\n" + empty);
+  // So the prompt of the first answer is a prefix of the second prompt, and the cache of the first can be used.
+  EXPECT_TRUE(render(messages, large).starts_with(render({{Role::kUser, "a"}}, large)));
+}
+
+TEST(ChatFormat, PartsOfContentAreTrimmedOneByOne) {
+  const auto parts = Content::of_parts({" a ", " b "});
+  EXPECT_EQ(render({{Role::kSystem, parts}, {Role::kUser, parts}, {Role::kModel, parts}}, kHistoryOnly),
+            "<bos><|turn>system\na b <turn|>\n<|turn>user\nab<turn|>\n<|turn>model\nab<turn|>\n");
+}
+
+TEST(ChatFormat, ADeveloperMessageIsTheSystemTurnOnlyAtTheStart) {
+  EXPECT_EQ(render({{Role::kDeveloper, "d"}, {Role::kUser, "a"}, {Role::kDeveloper, "e"}}, kHistoryOnly),
+            "<bos><|turn>system\nd<turn|>\n<|turn>user\na<turn|>\n<|turn>developer\ne<turn|>\n");
+}
+
+TEST(ChatFormat, WhatCannotBeRenderedTruthfullyIsRefused) {
+  EXPECT_THROW(render({kAsks, answering("1", "x")}), Error);
+  EXPECT_THROW(render({kAsks, {Role::kModel, "b"}, answering("1", "x")}), Error);
+  EXPECT_THROW(render({kAsks, calling({{"1", "f", "3"}})}), Error);
+  EXPECT_THROW(render({kAsks, calling({{"1", "", "{}"}})}), Error);
+}
+
 TEST(ChatFormat, AChatNeedsAMessage) { EXPECT_THROW(render({}), Error); }
 
 TEST(ChatFormat, OnlyTheTemplateWritesSpecialTokens) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <stdio.h>  // popen is POSIX, not in <cstdio>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -24,6 +26,11 @@ std::string decompress(const std::string& path) {
   return content;
 }
 
+const nlohmann::json& references_document() {
+  static const auto document = nlohmann::json::parse(decompress(carat::test::model_path("references.json.xz")));
+  return document;
+}
+
 }  // namespace
 
 std::shared_ptr<const Vocab> demo_vocab() {
@@ -33,12 +40,28 @@ std::shared_ptr<const Vocab> demo_vocab() {
 }
 
 std::vector<ReferencePrompt> reference_prompts() {
-  const auto references = nlohmann::json::parse(decompress(carat::test::model_path("references.json.xz")));
   std::vector<ReferencePrompt> prompts;
-  for (const auto& prompt : references.at("prompts")) {
+  for (const auto& prompt : references_document().at("prompts")) {
     prompts.push_back({prompt.at("name"), prompt.at("text"), prompt.at("tokens")});
   }
   return prompts;
+}
+
+std::vector<ReferenceOutput> reference_outputs() {
+  std::map<std::string, std::vector<TokenId>> prompts;
+  for (const ReferencePrompt& prompt : reference_prompts()) prompts[prompt.name] = prompt.tokens;
+  std::vector<ReferenceOutput> outputs;
+  for (const auto& [model, file] : references_document().at("files").items()) {
+    for (const auto& result : file.at("results")) {
+      const std::string name = result.at("prompt");
+      std::vector<TokenId> tokens = result.at("greedy");
+      const auto stop = std::find_if(tokens.begin(), tokens.end(), [](TokenId t) { return demo_vocab()->is_stop(t); });
+      const bool stopped = stop != tokens.end();
+      tokens.erase(stop, tokens.end());
+      outputs.push_back({model, name, prompts.at(name), std::move(tokens), stopped});
+    }
+  }
+  return outputs;
 }
 
 }  // namespace carat::text::test

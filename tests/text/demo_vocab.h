@@ -20,4 +20,14 @@ struct ReferencePrompt {
 };
 std::vector<ReferencePrompt> reference_prompts();
 
+// What the demo models greedily continued these prompts with, up to the first token that ends generation.
+struct ReferenceOutput {
+  std::string model;
+  std::string prompt_name;
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> tokens;
+  bool stopped;  // by such a token, which is not in `tokens`
+};
+std::vector<ReferenceOutput> reference_outputs();
+
 }  // namespace carat::text::test
