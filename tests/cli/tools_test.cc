@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -73,6 +74,8 @@ TEST(BenchCommand, GivesTheFieldsOfLlamaBench) {
   EXPECT_GT(rows[1]["limit_share"], 0.0);
   EXPECT_GT(rows[1]["bytes_per_token"], 5e6);
   EXPECT_GT(rows[4]["bytes_per_token"], rows[1]["bytes_per_token"]);  // deeper: more keys and values
+  // What was used, though it was not asked for: the whole context of 40 is less than the 512 rows of a pass.
+  for (const json& row : rows) EXPECT_EQ(row["n_ubatch"], 40);
 }
 
 TEST(BenchCommand, GivesMarkdownCsvAndLines) {
@@ -147,6 +150,59 @@ TEST(KernelsCommand, ListsTheWholeRegistry) {
     EXPECT_THAT(result.out, HasSubstr(std::string(option.slot) + "=" + std::string(option.name)));
   }
 }
+
+TEST(KernelsCommand, ShowsWhatAGpuWouldUse) {
+  EXPECT_THAT(run_carat({"kernels"}).out, HasSubstr("-m FILE"));
+  const ProcessResult result =
+      run_carat({"kernels", "-m", model_path("demo-e-q8_0.gguf"), "--gpu", "H200,9.0,132,141"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("H200 would use for"));
+  EXPECT_THAT(result.out, HasSubstr("overlap=on "));
+}
+
+TEST(PlanCommand, PlansForAGpuThatIsNotHere) {
+  const ProcessResult result = run_carat({"plan", "--gpu", "RTX 4070 Ti,8.9,60,12", "-c", "1000", "-ub", "256",
+                                          "--sequences", "2", "--kernels", "launch=single", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json plan = json::parse(result.out);
+  EXPECT_EQ(plan["gpu"]["name"], "RTX 4070 Ti");
+  EXPECT_EQ(plan["context"], 1000);
+  EXPECT_EQ(plan["chunk"], 256);
+  EXPECT_EQ(plan["sequences"], 2);
+  EXPECT_EQ(plan["fits"], true);
+  const bool single = std::any_of(plan["kernels"].begin(), plan["kernels"].end(), [](const json& made) {
+    return made["slot"] == "launch" && made["name"] == "single";
+  });
+  EXPECT_TRUE(single);
+}
+
+TEST(PlanCommand, ExplainsMistakes) {
+  const ProcessResult drafter =
+      run_carat({"plan", model_path("demo-e-assistant-q8_0.gguf"), "--gpu", "RTX 4070 Ti,8.9,60,12"});
+  EXPECT_EQ(drafter.exit_code, 4);
+  EXPECT_THAT(drafter.err, HasSubstr("drafter"));
+  const ProcessResult gpu = run_carat({"plan", "--gpu", "RTX 4070 Ti"});
+  EXPECT_EQ(gpu.exit_code, 1);
+  EXPECT_THAT(gpu.err, HasSubstr("--gpu"));
+  const ProcessResult layers = run_carat({"plan", "--gpu", "RTX 4070 Ti,8.9,60,12", "-ngl", "some"});
+  EXPECT_EQ(layers.exit_code, 1);
+  EXPECT_THAT(layers.err, HasSubstr("-ngl some"));
+}
+
+#ifndef CARAT_HAVE_CUDA
+TEST(PlanCommand, SaysThatThereIsNoGpu) {
+  const ProcessResult result = run_carat({"plan"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("no GPU support"));
+  EXPECT_THAT(result.err, HasSubstr("--gpu"));
+}
+
+TEST(ProfileCommand, NeedsAGpu) {
+  const ProcessResult result = run_carat({"profile", "-p", "16", "-n", "2"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("no GPU"));
+}
+#endif
 
 TEST(VersionCommand, SaysWhatItIs) {
   const ProcessResult result = run_carat({"version"});
