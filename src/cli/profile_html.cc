@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <vector>
 
 #include "cli/byte_size.h"
 #include "cli/plan_report.h"
@@ -107,7 +107,7 @@ class RooflinePlot {
     y_ = {std::floor(y_.low), std::ceil(y_.high)};
   }
 
-  std::string draw() const {
+  std::string draw() {
     std::string svg =
         fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"roofline\">\n", kWidth, kHeight);
     svg += grid() + roof();
@@ -179,7 +179,24 @@ class RooflinePlot {
                        y_of(peak));
   }
 
-  std::string point(const exec::ProfileFamily& family, size_t phase) const {
+  // The height for a label at x that is not written over an earlier one.
+  double free_height(double x, double y, size_t letters) {
+    constexpr double kLetter = 6.8, kLine = 13.0;
+    const Label label{x, x + kLetter * static_cast<double>(letters), y};
+    const auto collides = [](const Label& a, const Label& b) {
+      return a.left < b.right && b.left < a.right && std::fabs(a.y - b.y) < kLine;
+    };
+    Label placed = label;
+    // Nearest first: 1 below, 1 above, 2 below, ...
+    for (int step = 1; std::any_of(labels_.begin(), labels_.end(), [&](const Label& l) { return collides(l, placed); });
+         ++step) {
+      placed.y = y + (step % 2 == 1 ? (step + 1) / 2 : -step / 2);
+    }
+    labels_.push_back(placed);
+    return placed.y;
+  }
+
+  std::string point(const exec::ProfileFamily& family, size_t phase) {
     if (!shown(family)) return {};
     const double x = x_of(family.flops / family.bytes), y = y_of(family.flops_per_second());
     return fmt::format(
@@ -187,11 +204,17 @@ class RooflinePlot {
         "{:.0f}% "
         "of its limit</title></circle><text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
         phase % 2, x, y, escaped(family.name), family.flops / family.bytes, family.flops_per_second() / 1e12,
-        100.0 * report_.ceilings.share(family), x + 8, y + 4, escaped(family.name));
+        100.0 * report_.ceilings.share(family), x + 8, free_height(x + 8, y + 4, family.name.size()),
+        escaped(family.name));
   }
+
+  struct Label {
+    double left, right, y;
+  };
 
   const exec::ProfileReport& report_;
   Range x_, y_;
+  std::vector<Label> labels_;
 };
 
 std::string table_row(const exec::ProfileReport& report, const exec::ProfilePhase& phase,
