@@ -9,6 +9,7 @@
 
 #include "exec/cuda/cuda_executor.h"
 #include "exec/reference/reference_executor.h"
+#include "parity/logit_error.h"
 #include "support/executor_runs.h"
 #include "support/tiny_model.h"
 
@@ -16,7 +17,10 @@ namespace carat::exec {
 namespace {
 
 using quant::Format;
+using test::narrow_tolerance;
+using test::relative_error;
 using test::TinyKind;
+using test::wide_tolerance;
 
 std::vector<int32_t> some_tokens(size_t count, uint32_t V, uint32_t seed) {
   std::vector<int32_t> tokens;
@@ -26,19 +30,6 @@ std::vector<int32_t> some_tokens(size_t count, uint32_t V, uint32_t seed) {
     tokens.push_back(static_cast<int32_t>((state >> 33) % V));
   }
   return tokens;
-}
-
-// ||a - b|| / ||b|| over all positions.
-double relative_error(const test::Logits& a, const test::Logits& b) {
-  double difference = 0.0, size = 0.0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t p = 0; p < b.size(); ++p) {
-    for (size_t v = 0; v < b[p].size(); ++v) {
-      difference += std::pow(double{a[p][v]} - b[p][v], 2);
-      size += std::pow(double{b[p][v]}, 2);
-    }
-  }
-  return std::sqrt(difference / size);
 }
 
 ExecutorOptions options_for(uint32_t chunk, const std::string& kernels = "") {
@@ -65,12 +56,6 @@ class CudaExecutorTest : public testing::TestWithParam<TinyKind> {
     return test::feed(*executor, 0, tokens, chunk, 0);
   }
 };
-
-// What rounding to bf16 may change in a prompt pass of these tiny models, whose short sums even out little of it. In a
-// mixture of experts it can flip the choice of an expert, which moves a few rows by much more.
-double wide_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.2 : 0.06; }
-// Decode passes round activations to 15 bits and the cache to fp16.
-double narrow_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.1 : 0.004; }
 
 TEST_P(CudaExecutorTest, EveryFormatIsCloseToTheReference) {
   struct Case {

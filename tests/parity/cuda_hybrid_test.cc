@@ -13,6 +13,7 @@
 #include "exec/cuda/cuda_executor.h"
 #include "exec/cuda/split.h"
 #include "exec/reference/reference_executor.h"
+#include "parity/logit_error.h"
 #include "support/executor_runs.h"
 #include "support/tiny_model.h"
 
@@ -20,22 +21,9 @@ namespace carat::exec {
 namespace {
 
 using quant::Format;
+using test::relative_error;
 using test::TinyKind;
-
-constexpr double kTolerance = 0.02;  // as between the GPU alone and the reference
-
-// ||a - b|| / ||b|| over all positions.
-double relative_error(const test::Logits& a, const test::Logits& b) {
-  double difference = 0.0, size = 0.0;
-  EXPECT_EQ(a.size(), b.size());
-  for (size_t p = 0; p < std::min(a.size(), b.size()); ++p) {
-    for (size_t v = 0; v < b[p].size(); ++v) {
-      difference += std::pow(double{a[p][v]} - b[p][v], 2);
-      size += std::pow(double{b[p][v]}, 2);
-    }
-  }
-  return std::sqrt(difference / size);
-}
+using test::wide_tolerance;
 
 ExecutorOptions test_options() {
   ExecutorOptions options;
@@ -79,8 +67,9 @@ TEST_P(CudaHybridTest, EverySplitIsCloseToTheReferenceAndToTheGpuAlone) {
     const test::Logits gpu = test::feed(*make(0), 0, text, chunk);
     for (uint32_t split = 1; split <= last_split(); ++split) {
       const test::Logits hybrid = test::feed(*make(split), 0, text, chunk);
-      EXPECT_LT(relative_error(hybrid, expected), kTolerance) << "split " << split << " chunk " << chunk;
-      EXPECT_LT(relative_error(hybrid, gpu), kTolerance) << "split " << split << " chunk " << chunk;
+      EXPECT_LT(relative_error(hybrid, expected), wide_tolerance(GetParam()))
+          << "split " << split << " chunk " << chunk;
+      EXPECT_LT(relative_error(hybrid, gpu), wide_tolerance(GetParam())) << "split " << split << " chunk " << chunk;
     }
   }
 }
@@ -96,8 +85,9 @@ TEST_P(CudaHybridTest, SwitchesDoNotMatter) {
   const test::Logits decode = run("", 1);
   EXPECT_EQ(relative_error(run("launch=single", 1), decode), 0.0) << "graph or not: the same kernels";
   EXPECT_EQ(relative_error(run("overlap=off", 1), decode), 0.0) << "overlap changes when, not what";
-  EXPECT_LT(relative_error(run("decode=gemm", 1), decode), kTolerance);
-  EXPECT_EQ(relative_error(run("gemm.weights=unpacked", 60), run("", 60)), 0.0) << "the same bf16 values";
+  EXPECT_LT(relative_error(run("decode=gemm", 1), decode), wide_tolerance(GetParam()));
+  // The same bf16 values in every layer; only the LM head of many rows runs another way without a copy of its weights.
+  EXPECT_LT(relative_error(run("gemm.weights=unpacked", 60), run("", 60)), wide_tolerance(GetParam()));
 }
 
 // Few rows that want logits go on narrow after the last layer that owns keys and values, many go on wide, and a pass of
@@ -113,7 +103,8 @@ TEST_P(CudaHybridTest, ShortcutDoesNotMatter) {
           options.kv_share_shortcut = shortcut;
           results.push_back(test::feed(*make(split, options), 0, text, chunk, 120 - outputs));
         }
-        EXPECT_LT(relative_error(results[0], results[1]), kTolerance) << split << " " << chunk << " " << outputs;
+        EXPECT_LT(relative_error(results[0], results[1]), wide_tolerance(GetParam()))
+            << split << " " << chunk << " " << outputs;
       }
     }
   }
@@ -147,7 +138,7 @@ TEST_P(CudaHybridTest, RaggedBatchesEqualSeparateRuns) {
       mixed[rows[r].sequence].emplace_back(logits.begin(), logits.end());
     }
   }
-  for (uint32_t s = 0; s < 3; ++s) EXPECT_LT(relative_error(mixed[s], separate[s]), kTolerance) << s;
+  for (uint32_t s = 0; s < 3; ++s) EXPECT_LT(relative_error(mixed[s], separate[s]), wide_tolerance(GetParam())) << s;
 }
 
 TEST_P(CudaHybridTest, TruncatedSequencesGoOn) {
@@ -160,7 +151,8 @@ TEST_P(CudaHybridTest, TruncatedSequencesGoOn) {
     EXPECT_EQ(executor->length(0), back);
     const std::vector<int32_t> rest(text.begin() + back, text.end());
     const test::Logits again = test::feed(*executor, 0, rest, 1);
-    EXPECT_LT(relative_error(again, test::Logits(whole.begin() + back, whole.end())), kTolerance) << split;
+    EXPECT_LT(relative_error(again, test::Logits(whole.begin() + back, whole.end())), wide_tolerance(GetParam()))
+        << split;
   }
 }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "gguf/reader.h"
 #include "model/model.h"
 #include "model/synth.h"
+#include "parity/logit_error.h"
 #include "support/executor_runs.h"
 #include "support/files.h"
 
@@ -26,17 +26,6 @@ struct Shape {
 };
 
 class CudaRealWidths : public testing::TestWithParam<Shape> {};
-
-double relative_error(const test::Logits& a, const test::Logits& b) {
-  double difference = 0.0, size = 0.0;
-  for (size_t p = 0; p < b.size(); ++p) {
-    for (size_t v = 0; v < b[p].size(); ++v) {
-      difference += std::pow(double{a[p][v]} - b[p][v], 2);
-      size += std::pow(double{b[p][v]}, 2);
-    }
-  }
-  return std::sqrt(difference / size);
-}
 
 TEST_P(CudaRealWidths, CloseToTheReference) {
   std::string why;
@@ -64,7 +53,7 @@ TEST_P(CudaRealWidths, CloseToTheReference) {
   };
   for (const Case& c : {Case{kTokens, moe ? 0.15 : 0.03}, Case{1, moe ? 0.05 : 0.005}, Case{7, moe ? 0.05 : 0.005}}) {
     const auto executor = make_cuda_executor(model, options);
-    const double error = relative_error(test::feed(*executor, 0, tokens, c.chunk), expected);
+    const double error = test::relative_error(test::feed(*executor, 0, tokens, c.chunk), expected);
     std::printf("%s %s chunk %u: relative error %.2e\n", GetParam().preset, GetParam().recipe, c.chunk, error);
     EXPECT_LT(error, c.tolerance) << "chunk " << c.chunk;
   }
