@@ -1,7 +1,5 @@
 #include "exec/cuda/device/memory.h"
 
-#include <stdexcept>
-
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
 
@@ -47,14 +45,6 @@ void* PinnedMemory::device_data() const {
 void PinnedMemory::release() noexcept {
   if (data_ != nullptr) cudaFreeHost(data_);
   data_ = nullptr;
-}
-
-void* Arena::take_bytes(size_t bytes) {
-  const size_t padded_bytes = padded(bytes);
-  if (used_ + padded_bytes > memory_.bytes()) throw std::logic_error("internal check failed: scratch plan too small");
-  void* taken = memory_.as<char>() + used_;
-  used_ += padded_bytes;
-  return taken;
 }
 
 }  // namespace carat::cuda

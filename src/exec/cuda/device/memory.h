@@ -84,23 +84,4 @@ class PinnedMemory {
   size_t bytes_ = 0;
 };
 
-// A bump allocator over one DeviceMemory: scratch is planned before it is taken, then carved.
-class Arena {
- public:
-  Arena() = default;
-  Arena(size_t bytes, const char* purpose) : memory_(bytes, purpose) {}
-  // 256-byte aligned; throws std::logic_error when the plan was too small (our bug).
-  template <typename T>
-  T* take(size_t count) {
-    return static_cast<T*>(take_bytes(count * sizeof(T)));
-  }
-  size_t used() const { return used_; }
-  static constexpr size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
- private:
-  void* take_bytes(size_t bytes);
-  DeviceMemory memory_;
-  size_t used_ = 0;
-};
-
 }  // namespace carat::cuda
