@@ -169,7 +169,9 @@ void softmax(float* x, size_t n) {
 
 // --- activations as integers ----------------------------------------------------------------------------------------
 
-// 32 values as integers of at most `limit`; returns the scale.
+// 32 values as integers of at most `limit`; returns the scale. A block with a value that is not finite becomes zeros
+// under a scale that is not finite either, so every product with it is not a number. Values below 1e-30, whose inverse
+// would leave fp32's range, count as zero.
 inline float quantise_block(const float* x, float limit, Ints quants[kBlock / kLanes]) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
   Ints peak = broadcast_int(0);
@@ -177,7 +179,12 @@ inline float quantise_block(const float* x, float limit, Ints quants[kBlock / kL
   const int32_t peak_bits = reduce_max(peak);
   float largest_value;
   __builtin_memcpy(&largest_value, &peak_bits, 4);
-  const Floats inverse = broadcast(largest_value > 0.0f ? limit / largest_value : 0.0f);
+  const bool finite = peak_bits < 0x7f800000;
+  if (!finite || largest_value < 1e-30f) {
+    for (int i = 0; i < kVectors; ++i) quants[i] = broadcast_int(0);
+    return finite ? 0.0f : largest_value;
+  }
+  const Floats inverse = broadcast(limit / largest_value);
   for (int i = 0; i < kVectors; ++i) quants[i] = round_to_ints(multiply(load(x + i * kLanes), inverse));
   return largest_value / limit;
 }

@@ -84,6 +84,22 @@ TEST_P(Quantise, DoesNotHideValuesThatAreNotFinite) {
   }
 }
 
+TEST_P(Quantise, TakesValuesOfEveryMagnitude) {
+  for (const float magnitude : {1e-45f, 1e-38f, 1e-31f, 2e-30f, 1e-10f, 1e10f, 3e38f}) {
+    std::vector<float> values(32, magnitude);
+    values[7] = -magnitude;
+    ActivationBuffer buffer(*GetParam(), 1, 32);
+    for (const bool int16 : {false, true}) {
+      buffer.set_source(values.data(), 32, 1, 32, int16);
+      buffer.quantise({0, 1});
+      const QuantisedRows& q = buffer.view().quantised;
+      const int quant = int16 ? wide_quant(*GetParam(), q.wide, 7) : q.narrow[7];
+      const double value = double{q.scales[0]} * quant;
+      EXPECT_NEAR(value, -magnitude, magnitude < 1e-30f ? 1e-30 : 1e-6 * magnitude) << magnitude;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tables, Quantise, testing::ValuesIn(tables()), table_name);
 
 }  // namespace

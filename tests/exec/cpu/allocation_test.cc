@@ -13,15 +13,21 @@
 namespace {
 std::atomic<size_t> allocated_bytes{0};
 
-void* counted(size_t size) {
+void* allocate(size_t size) {
   allocated_bytes += size;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  return std::malloc(size == 0 ? 1 : size);
+}
+
+void* allocate_or_throw(size_t size) {
+  if (void* memory = allocate(size)) return memory;
   throw std::bad_alloc();
 }
 }  // namespace
 
-void* operator new(size_t size) { return counted(size); }
-void* operator new[](size_t size) { return counted(size); }
+void* operator new(size_t size) { return allocate_or_throw(size); }
+void* operator new[](size_t size) { return allocate_or_throw(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
