@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+
 namespace carat {
 
 namespace {
@@ -28,11 +30,19 @@ unsigned usable_threads() {
 }
 
 ThreadPool::ThreadPool(unsigned workers) : size_(workers == 0 ? usable_threads() : workers) {
-  threads_.reserve(size_ - 1);
-  for (unsigned worker = 1; worker < size_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  try {
+    threads_.reserve(size_ - 1);
+    for (unsigned worker = 1; worker < size_; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::exception& error) {
+    stop();  // those that did start must be joined before they are destroyed
+    fail(ErrorCode::kOutOfMemory, "cannot start {} threads (started {}: {}); a smaller number of threads (-t) helps",
+         size_, threads_.size(), error.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -91,8 +101,7 @@ void ThreadPool::work(unsigned worker) {
   }
 }
 
-void ThreadPool::parallel_for(size_t count, size_t grain,
-                              const std::function<void(size_t, size_t, unsigned)>& body) {
+void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<void(size_t, size_t, unsigned)>& body) {
   grain = std::max<size_t>(1, grain);
   if (count == 0) return;
   if (size_ == 1 || count <= grain) {

@@ -15,7 +15,7 @@ namespace carat {
 // threads at all. Not re-entrant: a loop body must not start another loop on the same pool. One caller at a time.
 class ThreadPool {
  public:
-  // 0 means one worker per hardware thread this process may use.
+  // 0 means one worker per hardware thread this process may use. Throws kOutOfMemory when the system refuses a thread.
   explicit ThreadPool(unsigned workers = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,9 +27,11 @@ class ThreadPool {
   void run(const std::function<void(unsigned worker)>& body);
 
   // Splits [0, count) into pieces of at most `grain`, handed out as workers become free: body(begin, end, worker).
-  void parallel_for(size_t count, size_t grain, const std::function<void(size_t begin, size_t end, unsigned worker)>& body);
+  void parallel_for(size_t count, size_t grain,
+                    const std::function<void(size_t begin, size_t end, unsigned worker)>& body);
 
  private:
+  void stop() noexcept;
   void work(unsigned worker);
   void run_guarded(const std::function<void(unsigned)>& body, unsigned worker) noexcept;
 

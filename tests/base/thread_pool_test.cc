@@ -1,14 +1,19 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "base/error.h"
 
 namespace carat {
 namespace {
@@ -119,6 +124,22 @@ TEST(ThreadPool, MoreWorkersThanProcessors) {
   for (int i = 0; i < 100; ++i)
     pool.parallel_for(1000, 7, [&](size_t begin, size_t end, unsigned) { sum += end - begin; });
   EXPECT_EQ(sum, 100000u);
+}
+
+// In a process of its own, because a limit once lowered stays.
+TEST(ThreadPoolDeathTest, SaysWhenTheSystemRefusesThreads) {
+  const auto ask_for_too_many = [] {
+    const rlimit address_space{rlim_t{1} << 30, rlim_t{1} << 30};
+    setrlimit(RLIMIT_AS, &address_space);
+    try {
+      const ThreadPool pool(100000);
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(error.code() == ErrorCode::kOutOfMemory ? 7 : 8);
+    }
+    std::_Exit(9);
+  };
+  EXPECT_EXIT(ask_for_too_many(), testing::ExitedWithCode(7), "cannot start 100000 threads");
 }
 
 }  // namespace
