@@ -113,7 +113,7 @@ class CallReader {
     ParsedCalls result;
     do {
       ParsedCall call;
-      if (!read_call(call)) break;
+      if (!read_call(call, result.calls.empty())) break;
       result.calls.push_back(std::move(call));
       skip_leftovers();
     } while (problem_.empty() && !at_end());
@@ -138,15 +138,22 @@ class CallReader {
     while (!at_end() && (is_space(peek()) || is_quote(peek()) || is_closer(peek()) || peek() == ',')) ++at_;
   }
 
-  bool read_call(ParsedCall& call) {
+  // "call:" in front of a name.
+  bool take_keyword() {
+    if (text_.substr(at_, 4) != "call") return false;
+    const size_t before = at_;
+    at_ += 4;
     skip_space();
-    if (peek() == '{') return read_json_call(call);
-    if (text_.substr(at_, 4) == "call") {
-      const size_t before = at_;
-      at_ += 4;
-      skip_space();
-      if (!take(':') && !take('=')) at_ = before;
-    }
+    if (take(':') || take('=')) return true;
+    at_ = before;
+    return false;
+  }
+
+  bool read_call(ParsedCall& call, bool is_first) {
+    skip_space();
+    if (peek() == '{' && is_first) return read_json_call(call);
+    const bool has_keyword = take_keyword();
+    if (!has_keyword && !is_first) return fail("something other than a call after a call");
     skip_space();
     while (!at_end() && is_quote(peek())) ++at_;
     const size_t begin = at_;
@@ -155,7 +162,7 @@ class CallReader {
     if (call.name.empty()) return fail("no name where call:NAME{...} should be");
     if (call.name.size() > kMaxNameBytes) return fail("the name of the tool is too long");
     while (!at_end() && (is_quote(peek()) || is_space(peek()))) ++at_;
-    if (at_end()) {
+    if (at_end() && has_keyword) {
       call.arguments = "{}";
       return true;
     }

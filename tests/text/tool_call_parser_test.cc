@@ -35,6 +35,7 @@ TEST(ToolCallParser, ConvertsExactCallsVerbatim) {
   EXPECT_EQ(arguments_of(R"(call:f{a:1.50,b:<|"|>x"y\n<|"|>,c:[true,null,{d:-1e5}]})"),
             R"({"a":1.50,"b":"x\"y\\n","c":[true,null,{"d":-1e5}]})");
   EXPECT_EQ(arguments_of("call:f{}"), "{}");
+  EXPECT_EQ(arguments_of("call:f"), "{}");
   const ParsedCalls parsed = parse_tool_calls("call:server/tool-2.x:y{}");
   ASSERT_EQ(parsed.calls.size(), 1u);
   EXPECT_EQ(parsed.calls[0].name, "server/tool-2.x:y");
@@ -44,6 +45,8 @@ TEST(ToolCallParser, SaysWhatIsWrong) {
   EXPECT_EQ(problem_of(""), "no name where call:NAME{...} should be");
   EXPECT_EQ(problem_of("call:"), "no name where call:NAME{...} should be");
   EXPECT_EQ(problem_of("call:f]"), "no { after the name of the tool");
+  EXPECT_EQ(problem_of("hello"), "no { after the name of the tool");
+  EXPECT_EQ(problem_of("call:f{a:1} thanks"), "something other than a call after a call");
   EXPECT_EQ(problem_of("call:f{Paris}"), "no value for the argument \"Paris\"");
   EXPECT_EQ(problem_of("call:f{:1}"), "an argument without a name");
   EXPECT_EQ(problem_of("call:f{a:1]}"), "a ] that closes nothing");
