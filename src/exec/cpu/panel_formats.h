@@ -18,6 +18,36 @@
 namespace carat::exec::cpu {
 namespace {
 
+// The same block of kLanes weight rows, and what is read next.
+//
+// With one activation row the kernel is as fast as memory only when the loads never wait, and the rows of a tile are
+// too short for the hardware to see the next one coming. So each read asks for as many bytes of the next tile; asking
+// for them all at once would fill the queue of outstanding loads and stall this tile's.
+struct StoredRows {
+  const uint8_t* block;
+  size_t row_bytes;
+  const uint8_t* ahead;
+
+  // Lane r: four bytes of row r.
+  Ints word(size_t offset) const { return gather(block + offset, row_bytes); }
+  // Lane r of words[j]: bytes 4j .. 4j + 3 of the 16 bytes of row r.
+  void words16(size_t offset, Ints words[4]) {
+    for (int line = 0; line < 16 * kLanes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    ahead += 16 * kLanes;
+    transpose_rows(block + offset, row_bytes, words);
+  }
+  void words32(size_t offset, Ints words[8]) {
+    words16(offset, words);
+    words16(offset + 16, words + 4);
+  }
+  // On to the next block, `bytes` further, asking for what the reads of this one left out.
+  void advance(size_t bytes, const uint8_t* next_ahead) {
+    for (; ahead < next_ahead; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+    ahead = next_ahead;
+    block += bytes;
+  }
+};
+
 // Where a decoder puts one block.
 struct PanelBlock {
   uint8_t* bytes;  // [elements / 4][kLanes][4]
@@ -53,11 +83,11 @@ struct PanelQ8_0 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = true, kAffine = false;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    out.scale(0, low_halves(gather(block, row_bytes)));
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    out.scale(0, low_halves(rows.word(0)));
     for (int half = 0; half < 2; ++half) {
       Ints words[4];
-      transpose_rows(block + offsetof(Block, quants) + 16 * half, row_bytes, words);
+      rows.words16(offsetof(Block, quants) + 16 * half, words);
       for (int j = 0; j < 4; ++j) {
         out.word(4 * half + j, kWideIsUnsigned ? bit_xor(words[j], repeat_byte(0x80)) : words[j]);
       }
@@ -70,10 +100,10 @@ struct PanelQ4_0 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 4;  // zero = 8
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    out.scale(0, low_halves(gather(block, row_bytes)));
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    out.scale(0, low_halves(rows.word(0)));
     Ints words[4];
-    transpose_rows(block + offsetof(Block, quants), row_bytes, words);
+    rows.words16(offsetof(Block, quants), words);
     for (int j = 0; j < 4; ++j) {
       out.word(j, low_nibbles(words[j]));
       out.word(4 + j, high_nibbles(words[j]));
@@ -86,12 +116,12 @@ struct PanelQ4_1 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    const Ints d_and_m = gather(block, row_bytes);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    const Ints d_and_m = rows.word(0);
     out.scale(0, low_halves(d_and_m));
     out.bias(0, high_halves(d_and_m));
     Ints words[4];
-    transpose_rows(block + offsetof(Block, quants), row_bytes, words);
+    rows.words16(offsetof(Block, quants), words);
     for (int j = 0; j < 4; ++j) {
       out.word(j, low_nibbles(words[j]));
       out.word(4 + j, high_nibbles(words[j]));
@@ -100,10 +130,10 @@ struct PanelQ4_1 {
 };
 
 // The 5-bit values of Q5_0 and Q5_1: nibbles and the bits above them.
-inline void decode_five_bits(const uint8_t* quants, const uint8_t* high, size_t row_bytes, const PanelBlock& out) {
-  const Ints bits = gather(high, row_bytes);
+inline void decode_five_bits(StoredRows& rows, size_t quants, size_t high, const PanelBlock& out) {
+  const Ints bits = rows.word(high);
   Ints words[4];
-  transpose_rows(quants, row_bytes, words);
+  rows.words16(quants, words);
   unrolled<4>([&]<int kWord>() {
     out.word(kWord, bit_or(low_nibbles(words[kWord]), spread_bits<kWord>(bits)));
     out.word(4 + kWord, bit_or(high_nibbles(words[kWord]), spread_bits<4 + kWord>(bits)));
@@ -115,9 +145,9 @@ struct PanelQ5_0 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 3;  // zero = 16
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    out.scale(0, low_halves(gather(block, row_bytes)));
-    decode_five_bits(block + offsetof(Block, quants), block + offsetof(Block, high), row_bytes, out);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    out.scale(0, low_halves(rows.word(0)));
+    decode_five_bits(rows, offsetof(Block, quants), offsetof(Block, high), out);
   }
 };
 
@@ -126,17 +156,17 @@ struct PanelQ5_1 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    const Ints d_and_m = gather(block, row_bytes);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    const Ints d_and_m = rows.word(0);
     out.scale(0, low_halves(d_and_m));
     out.bias(0, high_halves(d_and_m));
-    decode_five_bits(block + offsetof(Block, quants), block + offsetof(Block, high), row_bytes, out);
+    decode_five_bits(rows, offsetof(Block, quants), offsetof(Block, high), out);
   }
 };
 
-inline void decode_table(const uint8_t* quants, size_t row_bytes, const int8_t table[16], const PanelBlock& out) {
+inline void decode_table(StoredRows& rows, size_t quants, const int8_t table[16], const PanelBlock& out) {
   Ints words[4];
-  transpose_rows(quants, row_bytes, words);
+  rows.words16(quants, words);
   for (int j = 0; j < 4; ++j) {
     out.word(j, lookup(table, low_nibbles(words[j])));
     out.word(4 + j, lookup(table, high_nibbles(words[j])));
@@ -160,9 +190,9 @@ struct PanelIQ4_NL {
   static constexpr bool kWide = true, kAffine = false;
   static constexpr ByteTable kTable = shifted_table(quant::kIq4NlValues, kWideIsUnsigned ? 128 : 0);
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    out.scale(0, low_halves(gather(block, row_bytes)));
-    decode_table(block + offsetof(Block, quants), row_bytes, kTable.entries, out);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    out.scale(0, low_halves(rows.word(0)));
+    decode_table(rows, offsetof(Block, quants), kTable.entries, out);
   }
 };
 
@@ -172,13 +202,13 @@ struct PanelMXFP4 {
   static constexpr bool kWide = false, kAffine = false;
   static constexpr ByteTable kTable = shifted_table(quant::kMxfp4Values, 16);
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
+  static void decode(StoredRows& rows, const PanelBlock& out) {
     // 2^(E - 128). E = 0 and 1 are subnormal, so the power is taken with twice the exponent range: 2^(E - 126) / 4.
-    const Ints exponent = bit_and(gather(block, row_bytes), broadcast_int(0xff));
+    const Ints exponent = bit_and(rows.word(0), broadcast_int(0xff));
     const Floats above = as_floats(shift_left<23>(subtract(exponent, broadcast_int(1))));
     const Floats below = multiply(as_floats(shift_left<23>(add(exponent, broadcast_int(1)))), broadcast(0.25f));
     out.scale(0, select_less(to_floats(exponent), broadcast(2.0f), below, above));
-    decode_table(block + offsetof(Block, quants), row_bytes, kTable.entries, out);
+    decode_table(rows, offsetof(Block, quants), kTable.entries, out);
   }
 };
 
@@ -190,20 +220,13 @@ inline Ints byte_of(Ints v) {
   return bit_and(shift_right<8 * kByte>(v), broadcast_int(255));
 }
 
-// 32 bytes of each row as 8 words.
-inline void transpose32(const uint8_t* bytes, size_t row_bytes, Ints words[8]) {
-  transpose_rows(bytes, row_bytes, words);
-  transpose_rows(bytes + 16, row_bytes, words + 4);
-}
-
 // The scales and minimums of Q4_K and Q5_K, whose blocks begin alike.
-inline void decode_scales_and_mins(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-  const Ints d_and_dmin = gather(block, row_bytes);
+inline void decode_scales_and_mins(const StoredRows& rows, const PanelBlock& out) {
+  const Ints d_and_dmin = rows.word(0);
   const Floats d = low_halves(d_and_dmin);
   const Floats negative_dmin = negate(high_halves(d_and_dmin));
-  const uint8_t* packed = block + offsetof(quant::BlockQ4_K, scales);
-  const Ints first = gather(packed, row_bytes), second = gather(packed + 4, row_bytes),
-             third = gather(packed + 8, row_bytes);
+  constexpr size_t kPacked = offsetof(quant::BlockQ4_K, scales);
+  const Ints first = rows.word(kPacked), second = rows.word(kPacked + 4), third = rows.word(kPacked + 8);
   const Ints six = broadcast_int(63), four = broadcast_int(15), two = broadcast_int(0x30);
   unrolled<4>([&]<int kByte>() {
     const Ints scale = bit_and(shift_right<8 * kByte>(first), six);
@@ -225,11 +248,11 @@ struct PanelQ4_K {
   static constexpr int kElements = 256, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    decode_scales_and_mins(block, row_bytes, out);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    decode_scales_and_mins(rows, out);
     for (int pair = 0; pair < 4; ++pair) {
       Ints words[8];
-      transpose32(block + offsetof(Block, quants) + 32 * pair, row_bytes, words);
+      rows.words32(offsetof(Block, quants) + 32 * pair, words);
       for (int j = 0; j < 8; ++j) {
         out.word(16 * pair + j, low_nibbles(words[j]));
         out.word(16 * pair + 8 + j, high_nibbles(words[j]));
@@ -243,13 +266,13 @@ struct PanelQ5_K {
   static constexpr int kElements = 256, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    decode_scales_and_mins(block, row_bytes, out);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    decode_scales_and_mins(rows, out);
     Ints high[8];
-    transpose32(block + offsetof(Block, high), row_bytes, high);
+    rows.words32(offsetof(Block, high), high);
     unrolled<4>([&]<int kPair>() {
       Ints words[8];
-      transpose32(block + offsetof(Block, quants) + 32 * kPair, row_bytes, words);
+      rows.words32(offsetof(Block, quants) + 32 * kPair, words);
       const Ints one = repeat_byte(1);
       for (int j = 0; j < 8; ++j) {
         const Ints even = shift_left<4>(bit_and(shift_right<2 * kPair>(high[j]), one));
@@ -266,25 +289,25 @@ struct PanelQ6_K {
   static constexpr int kElements = 256, kSub = 16, kZeroShift = 2;  // zero = 32
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
+  static void decode(StoredRows& rows, const PanelBlock& out) {
     // d is the last half of the block: gathering from two bytes earlier stays inside the row.
-    const Floats d = high_halves(gather(block + offsetof(Block, d) - 2, row_bytes));
+    const Floats d = high_halves(rows.word(offsetof(Block, d) - 2));
     for (int word = 0; word < 4; ++word) {
-      const Ints scales = gather(block + offsetof(Block, scales) + 4 * word, row_bytes);
+      const Ints scales = rows.word(offsetof(Block, scales) + 4 * word);
       unrolled<4>([&]<int kByte>() {
         const Ints scale = shift_right_signed<24>(shift_left<24 - 8 * kByte>(scales));
         out.scale(4 * word + kByte, multiply(d, to_floats(scale)));
       });
     }
-    for (int n = 0; n < 2; ++n) decode_half(block, row_bytes, n, out);
+    for (int n = 0; n < 2; ++n) decode_half(rows, n, out);
   }
 
   // Elements 128n .. 128n + 127: two groups of 32 bytes of nibbles, one of 32 bytes of bit pairs.
-  static void decode_half(const uint8_t* block, size_t row_bytes, int n, const PanelBlock& out) {
+  static void decode_half(StoredRows& rows, int n, const PanelBlock& out) {
     Ints first[8], second[8], high[8];
-    transpose32(block + offsetof(Block, low) + 64 * n, row_bytes, first);
-    transpose32(block + offsetof(Block, low) + 64 * n + 32, row_bytes, second);
-    transpose32(block + offsetof(Block, high) + 32 * n, row_bytes, high);
+    rows.words32(offsetof(Block, low) + 64 * n, first);
+    rows.words32(offsetof(Block, low) + 64 * n + 32, second);
+    rows.words32(offsetof(Block, high) + 32 * n, high);
     const Ints pair = repeat_byte(0x30);
     for (int j = 0; j < 8; ++j) {
       out.word(32 * n + j, bit_or(low_nibbles(first[j]), bit_and(shift_left<4>(high[j]), pair)));
@@ -300,13 +323,13 @@ struct PanelQ3_K {
   static constexpr int kElements = 256, kSub = 16, kZeroShift = 5;  // zero = 4
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    decode_scales(block, row_bytes, out);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    decode_scales(rows, out);
     Ints high[8];
-    transpose32(block + offsetof(Block, high), row_bytes, high);
+    rows.words32(offsetof(Block, high), high);
     unrolled<2>([&]<int kHalf>() {
       Ints words[8];
-      transpose32(block + offsetof(Block, quants) + 32 * kHalf, row_bytes, words);
+      rows.words32(offsetof(Block, quants) + 32 * kHalf, words);
       unrolled<4>([&]<int kGroup>() {
         for (int j = 0; j < 8; ++j) {
           const Ints low = bit_and(shift_right<2 * kGroup>(words[j]), repeat_byte(3));
@@ -318,11 +341,11 @@ struct PanelQ3_K {
   }
 
   // 16 scales of six bits: four in the nibbles of the first eight bytes, two in the last four bytes.
-  static void decode_scales(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    const Floats d = high_halves(gather(block + offsetof(Block, d) - 2, row_bytes));
-    const uint8_t* packed = block + offsetof(Block, scales);
-    const Ints nibbles[2] = {gather(packed, row_bytes), gather(packed + 4, row_bytes)};
-    const Ints pairs = gather(packed + 8, row_bytes);
+  static void decode_scales(const StoredRows& rows, const PanelBlock& out) {
+    const Floats d = high_halves(rows.word(offsetof(Block, d) - 2));
+    constexpr size_t kPacked = offsetof(Block, scales);
+    const Ints nibbles[2] = {rows.word(kPacked), rows.word(kPacked + 4)};
+    const Ints pairs = rows.word(kPacked + 8);
     unrolled<16>([&]<int kSubBlock>() {
       constexpr int kByte = kSubBlock % 4;
       const Ints source = nibbles[kSubBlock / 4 % 2];
@@ -339,12 +362,12 @@ struct PanelQ2_K {
   static constexpr int kElements = 256, kSub = 16, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(const uint8_t* block, size_t row_bytes, const PanelBlock& out) {
-    const Ints d_and_dmin = gather(block + offsetof(Block, d), row_bytes);
+  static void decode(StoredRows& rows, const PanelBlock& out) {
+    const Ints d_and_dmin = rows.word(offsetof(Block, d));
     const Floats d = low_halves(d_and_dmin);
     const Floats negative_dmin = negate(high_halves(d_and_dmin));
     for (int word = 0; word < 4; ++word) {
-      const Ints packed = gather(block + offsetof(Block, scales) + 4 * word, row_bytes);
+      const Ints packed = rows.word(offsetof(Block, scales) + 4 * word);
       unrolled<4>([&]<int kByte>() {
         const Ints both = byte_of<kByte>(packed);
         out.scale(4 * word + kByte, multiply(d, to_floats(bit_and(both, broadcast_int(15)))));
@@ -353,7 +376,7 @@ struct PanelQ2_K {
     }
     for (int half = 0; half < 2; ++half) {
       Ints words[8];
-      transpose32(block + offsetof(Block, quants) + 32 * half, row_bytes, words);
+      rows.words32(offsetof(Block, quants) + 32 * half, words);
       unrolled<4>([&]<int kGroup>() {
         for (int j = 0; j < 8; ++j) {
           out.word(32 * half + 8 * kGroup + j, bit_and(shift_right<2 * kGroup>(words[j]), repeat_byte(3)));

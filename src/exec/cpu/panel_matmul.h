@@ -181,19 +181,14 @@ inline void multiply_row_tile(const Panel& panel, const PanelColumns& columns, c
   }
 }
 
-// `ahead` runs through the weights of the next tile as this one is decoded. With one activation row the kernel is as
-// fast as memory only when the loads never wait, and the rows of a tile are too short for the hardware to see it
-// coming.
 template <typename Format>
-inline void decode_panel(const uint8_t* blocks, size_t row_bytes, uint32_t cols, const uint8_t* ahead,
-                         const Panel& panel) {
+inline void decode_panel(StoredRows rows, uint32_t cols, const Panel& panel) {
   constexpr size_t kBlockBytes = sizeof(typename Format::Block);
   PanelBlock out = {panel.bytes, panel.scales, panel.biases};
   for (uint32_t col = 0; col < cols; col += Format::kElements) {
-    for (size_t line = 0; line < kLanes * kBlockBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-    ahead += kLanes * kBlockBytes;
-    Format::decode(blocks, row_bytes, out);
-    blocks += kBlockBytes;
+    const uint8_t* next_ahead = rows.ahead + kLanes * kBlockBytes;
+    Format::decode(rows, out);
+    rows.advance(kBlockBytes, next_ahead);
     out.bytes += Format::kElements * kLanes;
     out.scales += Format::kElements / Format::kSub * kLanes;
     out.biases += Format::kElements / Format::kSub * kLanes;
@@ -208,7 +203,7 @@ void matmul_panel(const WeightTile& weights, const Activations& a, float* out, s
     const PanelColumns columns = {first, count, first + count == a.cols};
     const size_t offset = size_t{first / Format::kElements} * sizeof(typename Format::Block);
     const uint8_t* next_tile = weights.data + kLanes * weights.row_bytes;
-    decode_panel<Format>(weights.data + offset, weights.row_bytes, count, next_tile + kLanes * offset, panel);
+    decode_panel<Format>({weights.data + offset, weights.row_bytes, next_tile + kLanes * offset}, count, panel);
     uint32_t row = 0;
     for (; a.rows - row >= kTileRows; row += kTileRows) {
       multiply_row_tile<Format, kInt16, kTileRows>(panel, columns, a, row, weights.skip, out, out_stride);
