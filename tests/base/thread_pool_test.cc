@@ -128,6 +128,9 @@ TEST(ThreadPool, MoreWorkersThanProcessors) {
 
 // In a process of its own, because a limit once lowered stays.
 TEST(ThreadPoolDeathTest, SaysWhenTheSystemRefusesThreads) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "skipped: sanitizers need more address space than the limit leaves";
+#endif
   const auto ask_for_too_many = [] {
     const rlimit address_space{rlim_t{1} << 30, rlim_t{1} << 30};
     setrlimit(RLIMIT_AS, &address_space);
