@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cpu/cpu_executor.h"
+#include "exec/cpu_layers.h"
 #include "exec/cuda/buffers.h"
 #include "exec/cuda/device/facts.h"
 #include "exec/cuda/device/memory.h"
