@@ -22,8 +22,8 @@ class ByteReader {
   // `what` names the value for the error message.
   std::span<const std::byte> take(uint64_t size, std::string_view what) {
     if (size > remaining()) {
-      fail(ErrorCode::kBadFile, "{} at byte {} needs {} bytes but only {} are left: the file is truncated or damaged", what,
-           position_, size, remaining());
+      fail(ErrorCode::kBadFile, "{} at byte {} needs {} bytes but only {} are left: the file is truncated or damaged",
+           what, position_, size, remaining());
     }
     const auto taken = bytes_.subspan(position_, static_cast<size_t>(size));
     position_ += static_cast<size_t>(size);
@@ -31,8 +31,7 @@ class ByteReader {
   }
 
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  T read(std::string_view what) {
+  requires std::is_arithmetic_v<T> T read(std::string_view what) {
     T value;
     std::memcpy(&value, take(sizeof(T), what).data(), sizeof(T));
     return value;

@@ -26,7 +26,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   }
   if (!S_ISREG(info.st_mode)) {
     release();
-    fail(ErrorCode::kIo, "{} is {}, not a regular file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
+    fail(ErrorCode::kIo, "{} is {}, not a regular file", path,
+         S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) {

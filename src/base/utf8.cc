@@ -8,7 +8,7 @@ namespace carat {
 namespace {
 
 struct Lead {
-  size_t length;    // 0: the byte cannot start a sequence
+  size_t length;      // 0: the byte cannot start a sequence
   uint8_t low, high;  // allowed range of the second byte, which excludes overlong forms and surrogates
 };
 
