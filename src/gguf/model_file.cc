@@ -1,44 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/error.h"
 #include "gguf/limits.h"
 #include "gguf/printable.h"
 #include "gguf/reader.h"
+#include "gguf/split_name.h"
 
 namespace carat::gguf {
 
 namespace {
-
-// What the name PREFIX-00002-of-00003.gguf says.
-struct SplitName {
-  std::string prefix;
-  uint32_t part = 0;  // from 1
-  uint32_t count = 0;
-
-  std::string path_of(uint32_t number) const { return fmt::format("{}-{:05}-of-{:05}.gguf", prefix, number, count); }
-};
-
-std::optional<uint32_t> five_digits(std::string_view text) {
-  uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<SplitName> parse_split_name(std::string_view path) {
-  constexpr std::string_view kPattern = "-00000-of-00000.gguf";
-  if (path.size() <= kPattern.size()) return std::nullopt;
-  const std::string_view tail = path.substr(path.size() - kPattern.size());
-  if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || !tail.ends_with(".gguf")) return std::nullopt;
-  const auto part = five_digits(tail.substr(1, 5));
-  const auto count = five_digits(tail.substr(10, 5));
-  if (!part || !count) return std::nullopt;
-  return SplitName{std::string(path.substr(0, path.size() - kPattern.size())), *part, *count};
-}
 
 // Runs `action`; an error in it gets the path in front.
 template <typename Action>

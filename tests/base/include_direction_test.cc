@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 9> kLayers = {"base", "gguf",   "quant",  "text", "model",
-                                                     "exec", "engine", "server", "cli"};
+constexpr std::array<std::string_view, 10> kLayers = {"base", "gguf",   "quant", "text",   "model",
+                                                      "exec", "engine", "hub",   "server", "cli"};
 constexpr std::array<std::string_view, 3> kExecutors = {"reference", "cpu", "cuda"};
 
 std::vector<std::string> split_path(std::string_view path) {
