@@ -170,7 +170,7 @@ void Engine::sample_outputs() {
     const Job& job = slots_[share.slot].job;
     Sequence& sequence = *job.sequence;
     if (share.output) {
-      const text::TokenId token = sequence.sampler_.sample(*executor_, output++, sequence.generated().size());
+      const text::TokenId token = sequence.choose(*executor_, output++);
       if (sequence.append(token, vocab_->is_stop(token), context) && job.on_token)
         calls_.emplace_back(job.on_token, token);
     } else if (!sequence.wants_token() && sequence.pending() == 0) {

@@ -48,7 +48,9 @@ class Engine {
   void cancel(const Sequence& sequence);
 
   exec::Executor& executor() { return *executor_; }
+  const exec::Executor& executor() const { return *executor_; }
   const text::Vocab& vocab() const { return *vocab_; }
+  std::shared_ptr<const text::Vocab> shared_vocab() const { return vocab_; }
 
  private:
   struct Job {

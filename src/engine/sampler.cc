@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -16,6 +17,8 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 constexpr uint64_t kUnit = uint64_t{1} << 40;
 // Fetching more candidates than this costs more than one look at every logit.
 constexpr uint64_t kMostFetched = 1024;
+// How many of the best tokens are looked at where a guide forbids some.
+constexpr uint64_t kGuidedFetch = 256;
 
 __extension__ using uint128 = unsigned __int128;
 }  // namespace
@@ -83,33 +86,55 @@ double Sampler::adjusted(double logit, const Adjustment& adjustment) const {
   return logit;
 }
 
-void Sampler::gather_sparse(exec::Executor& executor, uint32_t output, uint32_t k) {
+void Sampler::gather(exec::Executor& executor, uint32_t output, uint64_t k) {
+  const uint64_t enough = k + adjustments_.size();
+  if (enough <= kMostFetched) {
+    // A guide refuses some of the best, so a few more are fetched; a second look costs more than they do.
+    const uint64_t fetched = allowed_.empty() ? enough : std::max(enough, std::min(kGuidedFetch, kMostFetched));
+    if (gather_sparse(executor, output, k, fetched)) return;
+  }
+  kept_.clear();
+  gather_dense(executor, output);
+}
+
+bool Sampler::gather_sparse(exec::Executor& executor, uint32_t output, uint64_t k, uint64_t fetched) {
   const auto touched = [this](text::TokenId token) {
     return std::binary_search(adjustments_.begin(), adjustments_.end(), Adjustment{token},
                               [](const Adjustment& a, const Adjustment& b) { return a.token < b.token; });
   };
-  executor.best(output, k + static_cast<uint32_t>(adjustments_.size()), best_);
+  executor.best(output, static_cast<uint32_t>(fetched), best_);
   for (const exec::Candidate& candidate : best_) {
-    if (!touched(candidate.token)) kept_.push_back({candidate.token, candidate.logit});
+    if (!touched(candidate.token) && is_allowed(candidate.token)) kept_.push_back({candidate.token, candidate.logit});
   }
+  if (!allowed_.empty() && kept_.size() < k && best_.size() < vocabulary_) return false;
   ids_.clear();
   for (const Adjustment& entry : adjustments_) ids_.push_back(entry.token);
   executor.logits_of(output, ids_, logits_);
   for (size_t i = 0; i < adjustments_.size(); ++i) {
     const double logit = adjusted(logits_[i], adjustments_[i]);
-    if (logit != kMinusInfinity) kept_.push_back({adjustments_[i].token, logit});
+    if (logit != kMinusInfinity && is_allowed(adjustments_[i].token)) kept_.push_back({adjustments_[i].token, logit});
   }
   std::sort(kept_.begin(), kept_.end(), [](const Scored& a, const Scored& b) { return a.token < b.token; });
+  return true;
 }
 
 void Sampler::gather_dense(exec::Executor& executor, uint32_t output) {
   const std::span<const float> logits = executor.logits(output);
   auto next = adjustments_.begin();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const auto token = static_cast<text::TokenId>(i);
-    double logit = logits[i];
+  const auto add = [&](text::TokenId token) {
+    double logit = logits[static_cast<size_t>(token)];
+    while (next != adjustments_.end() && next->token < token) ++next;
     if (next != adjustments_.end() && next->token == token) logit = adjusted(logit, *next++);
     if (logit != kMinusInfinity) kept_.push_back({token, logit});
+  };
+  if (allowed_.empty()) {
+    for (uint32_t token = 0; token < vocabulary_; ++token) add(static_cast<text::TokenId>(token));
+    return;
+  }
+  for (size_t word = 0; word < allowed_.size(); ++word) {
+    for (uint64_t bits = allowed_[word]; bits != 0; bits &= bits - 1) {
+      add(static_cast<text::TokenId>(word * 64 + static_cast<size_t>(std::countr_zero(bits))));
+    }
   }
 }
 
@@ -170,20 +195,18 @@ void Sampler::keep_min_p() {
   std::erase_if(kept_, [least](const Scored& entry) { return static_cast<double>(entry.weight) < least; });
 }
 
-text::TokenId Sampler::sample(exec::Executor& executor, uint32_t output, uint64_t draw) {
+text::TokenId Sampler::sample(exec::Executor& executor, uint32_t output, uint64_t draw,
+                              std::span<const uint64_t> allowed) {
   const bool greedy = options_.temperature <= 0.0f;
   const uint64_t k = greedy ? 1 : options_.top_k == 0 ? vocabulary_ : options_.top_k;
+  allowed_ = allowed;
   collect_adjustments();
   kept_.clear();
-  if (k + adjustments_.size() <= kMostFetched) {
-    gather_sparse(executor, output, static_cast<uint32_t>(k));
-  } else {
-    gather_dense(executor, output);
-  }
+  gather(executor, output, k);
   if (kept_.empty()) {
     fail(ErrorCode::kBadArgument,
-         "no token is left to choose from: every one of the {} tokens is banned by logit-bias or "
-         "suppressed by the model",
+         "no token is left to choose from: every one of the {} tokens is banned by logit-bias, "
+         "suppressed by the model or excluded by the grammar",
          vocabulary_);
   }
   keep_best(static_cast<size_t>(k));

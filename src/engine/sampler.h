@@ -13,7 +13,7 @@
 namespace carat::engine {
 
 // Chooses the next token of one sequence. The definition, over the whole vocabulary and in this order:
-//   1. suppressed tokens of the vocabulary get minus infinity;
+//   1. suppressed tokens of the vocabulary, and those a guide does not allow, get minus infinity;
 //   2. the bias of a token is added to its logit;
 //   3. a token that occurs c > 0 times among the latest `repeat_last_n` tokens has its logit divided by (where
 //   positive)
@@ -26,7 +26,9 @@ namespace carat::engine {
 //
 // Only steps 1 to 3 change the order of tokens, and only of the few tokens they touch. So the k best of the adjusted
 // vocabulary are among those few and the k best others, which are among the k + few best of the raw logits: fetching
-// that many gives exactly the result of adjusting every logit first, without ever sorting the vocabulary.
+// that many gives exactly the result of adjusting every logit first, without ever sorting the vocabulary. A guide
+// forbids many tokens, but mostly not the best ones: of a larger fetch those it allows are taken, and every logit is
+// looked at only when they are too few.
 //
 // Weights are integers (units of 2^-40 of the heaviest; lighter tokens cannot be drawn) and the exponential is our own,
 // so sums do not depend on their order, and equal logits and seeds give equal tokens on every machine.
@@ -43,8 +45,9 @@ class Sampler {
   void accept(std::span<const text::TokenId> tokens);
 
   // Chooses from an output of the last forward pass. `draw` numbers the choices of the sequence from 0; each has its
-  // own random number. Throws kBadArgument when bias and suppression leave no token.
-  text::TokenId sample(exec::Executor& executor, uint32_t output, uint64_t draw);
+  // own random number. `allowed`: as of Guide. Throws kBadArgument when bias, suppression and guide leave no token.
+  text::TokenId sample(exec::Executor& executor, uint32_t output, uint64_t draw,
+                       std::span<const uint64_t> allowed = {});
 
  private:
   struct Adjustment {
@@ -64,8 +67,14 @@ class Sampler {
   bool penalises() const;
   void collect_adjustments();
   double adjusted(double logit, const Adjustment& adjustment) const;
-  void gather_sparse(exec::Executor& executor, uint32_t output, uint32_t k);
+  void gather(exec::Executor& executor, uint32_t output, uint64_t k);
+  // False when the guide left fewer than k of what was fetched, so that more must be looked at.
+  bool gather_sparse(exec::Executor& executor, uint32_t output, uint64_t k, uint64_t fetched);
   void gather_dense(exec::Executor& executor, uint32_t output);
+  bool is_allowed(text::TokenId token) const {
+    const auto id = static_cast<uint32_t>(token);
+    return allowed_.empty() || (allowed_[id / 64] >> id % 64 & 1) != 0;
+  }
   void keep_not_smaller_than(const Scored& cut);
   void keep_best(size_t k);
   void weigh();
@@ -78,6 +87,8 @@ class Sampler {
   std::vector<Adjustment> fixed_;  // suppressed and biased tokens, by id
   std::deque<text::TokenId> window_;
   std::unordered_map<text::TokenId, uint32_t> counts_;  // of the tokens in window_
+
+  std::span<const uint64_t> allowed_;  // of the choice being made
 
   // Working storage, kept between calls.
   std::vector<Adjustment> adjustments_;  // by id

@@ -27,6 +27,16 @@ Sequence::Sequence(Request request, const text::Vocab& vocab)
   sampler_.accept(tokens_);
 }
 
+text::TokenId Sequence::choose(exec::Executor& executor, uint32_t output) {
+  const uint64_t draw = generated().size();
+  Guide* guide = request_.guide.get();
+  if (guide == nullptr) return sampler_.sample(executor, output, draw);
+  const std::optional<text::TokenId> forced = guide->forced();
+  const text::TokenId token = forced ? *forced : sampler_.sample(executor, output, draw, guide->allowed());
+  guide->accept(token);
+  return token;
+}
+
 bool Sequence::append(text::TokenId token, bool is_stop, uint32_t context) {
   if (is_stop && !request_.ignore_stops) {
     stop_token_ = token;

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "engine/guide.h"
 #include "engine/sampler.h"
 #include "text/vocab.h"
 
@@ -29,6 +31,7 @@ struct Request {
   uint32_t max_tokens = kUnlimited;  // 0: only fills the cache with the prompt
   bool ignore_stops = false;         // stop tokens are handed out like any other
   SamplingOptions sampling;
+  std::shared_ptr<Guide> guide;  // null: the model is free
 };
 
 // One request on its way: its tokens, the sampler's state, and in the end why it ended. Changed only by the engine.
@@ -63,7 +66,9 @@ class Sequence {
   uint32_t pending() const { return static_cast<uint32_t>(tokens_.size()) - processed_; }
   bool in_prompt() const { return processed_ < request_.prompt.size(); }
   bool wants_token() const { return request_.max_tokens > 0; }
-  // Takes the sampler's choice; returns true when it is a token to hand out, false when it is a stop.
+  // The guide's token or the sampler's choice from an output of the pass just run.
+  text::TokenId choose(exec::Executor& executor, uint32_t output);
+  // Takes the choice; returns true when it is a token to hand out, false when it is a stop.
   bool append(text::TokenId token, bool is_stop, uint32_t context);
 
   Request request_;

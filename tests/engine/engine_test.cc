@@ -235,6 +235,48 @@ TEST(Engine, TakesTheSlotThatSharesMost) {
   EXPECT_EQ(sequence->prefix_reused(), 10u);
 }
 
+// Lets the model choose among three tokens, except where a token is forced.
+class ThreeTokens : public Guide {
+ public:
+  ThreeTokens(size_t vocabulary, TokenId first, std::vector<TokenId> forced)
+      : first_(first), forced_(std::move(forced)), words_((vocabulary + 63) / 64) {
+    for (TokenId token = first; token < first + 3; ++token) words_[token / 64] |= uint64_t{1} << token % 64;
+  }
+  std::optional<TokenId> forced() override {
+    if (seen.size() < 2 || seen.size() - 2 >= forced_.size()) return std::nullopt;
+    return forced_[seen.size() - 2];
+  }
+  std::span<const uint64_t> allowed() override { return words_; }
+  void accept(TokenId token) override { seen.push_back(token); }
+
+  std::vector<TokenId> seen;
+
+ private:
+  TokenId first_;
+  std::vector<TokenId> forced_;
+  std::vector<uint64_t> words_;
+};
+
+TEST(Engine, AGuideChoosesAndForbids) {
+  const auto model = test::make_tiny_model(TinyKind::kE2B);
+  Engine engine = make_engine(model);
+  Request request = make_request(*model, 9, 8, 3);
+  const auto guide = std::make_shared<ThreeTokens>(model->config().V, 20, std::vector<TokenId>{5, 6});
+  request.guide = guide;
+  const auto sequence = engine.submit(std::move(request));
+  engine.run();
+  const std::vector<TokenId> tokens = generated(*sequence);
+  ASSERT_EQ(tokens.size(), 8u);
+  EXPECT_EQ(guide->seen, tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i == 2 || i == 3) {
+      EXPECT_EQ(tokens[i], i == 2 ? 5 : 6);
+    } else {
+      EXPECT_TRUE(tokens[i] >= 20 && tokens[i] < 23) << tokens[i];
+    }
+  }
+}
+
 TEST(Engine, RefusesPromptsItCannotRun) {
   const auto model = test::tiny_model(TinyKind::k12B);
   Engine engine = make_engine(model);

@@ -26,7 +26,10 @@ struct Case {
   std::vector<float> logits;
   std::vector<TokenId> history;
   std::vector<TokenId> suppressed;
+  std::vector<uint64_t> allowed;  // of a guide; empty: everything
   SamplingOptions options;
+
+  bool allows(size_t token) const { return allowed.empty() || (allowed[token / 64] >> token % 64 & 1) != 0; }
 };
 
 // The definition in sampler.h taken literally: adjusts every logit of the vocabulary, sorts all of it, and cuts.
@@ -41,6 +44,10 @@ TokenId brute_force(const Case& c, uint64_t draw) {
     double& logit = logits[static_cast<size_t>(token)];
     logit = logit > 0 ? logit / double{c.options.repeat_penalty} : logit * double{c.options.repeat_penalty};
     logit -= double{c.options.presence_penalty} + count * double{c.options.frequency_penalty};
+  }
+
+  for (size_t token = 0; token < logits.size(); ++token) {
+    if (!c.allows(token)) logits[token] = kBanned;
   }
 
   std::vector<size_t> order(logits.size());
@@ -88,7 +95,7 @@ TokenId sample(const Case& c, uint64_t draw, LogitsExecutor* executor = nullptr)
   LogitsExecutor own(c.logits);
   Sampler sampler(c.options, static_cast<uint32_t>(c.logits.size()), c.suppressed);
   sampler.accept(c.history);
-  return sampler.sample(executor ? *executor : own, 0, draw);
+  return sampler.sample(executor ? *executor : own, 0, draw, c.allowed);
 }
 
 // Few distinct values make ties the rule; penalties, biases and bans hit the best tokens on purpose.
@@ -138,6 +145,52 @@ TEST(Sampler, EqualsAdjustingTheWholeVocabularyFirst) {
         << "case " << i << ": top_k " << c.options.top_k << " top_p " << c.options.top_p << " temperature "
         << c.options.temperature << " vocabulary " << c.logits.size();
   }
+}
+
+// A guide that allows everything, all but the best, or only a handful; always at least one token that can be drawn.
+void restrict(Case& c, Random& random) {
+  const size_t vocabulary = c.logits.size();
+  const uint64_t share = uint64_t{1} << random.below(10);  // one token of so many
+  c.allowed.assign((vocabulary + 63) / 64, 0);
+  for (size_t token = 0; token < vocabulary; ++token) {
+    if (random.below(share) == 0) c.allowed[token / 64] |= uint64_t{1} << token % 64;
+  }
+  std::vector<bool> banned(vocabulary);
+  for (const TokenId token : c.suppressed) banned[static_cast<size_t>(token)] = true;
+  for (const LogitBias& entry : c.options.bias) {
+    if (std::isinf(entry.bias)) banned[static_cast<size_t>(entry.token)] = true;
+  }
+  const auto free = static_cast<size_t>(std::find(banned.begin(), banned.end(), false) - banned.begin());
+  c.allowed[free / 64] |= uint64_t{1} << free % 64;
+}
+
+TEST(Sampler, AGuideEqualsBanningEveryOtherToken) {
+  Random random(8);
+  for (int i = 0; i < 3000; ++i) {
+    Case c = random_case(random, 50 + random.below(3000));
+    restrict(c, random);
+    const uint64_t draw = random.below(5);
+    ASSERT_EQ(sample(c, draw), brute_force(c, draw))
+        << "case " << i << ": top_k " << c.options.top_k << " top_p " << c.options.top_p << " temperature "
+        << c.options.temperature << " vocabulary " << c.logits.size();
+  }
+}
+
+TEST(Sampler, LooksAtEveryLogitOnlyWhereAGuideForbidsTheBest) {
+  Case c;
+  Random random(4);
+  c.logits = random.normals(5000);
+  c.options.top_k = 8;
+  c.allowed.assign(79, 0xaaaa'aaaa'aaaa'aaaa);  // every other token
+  LogitsExecutor half(c.logits);
+  sample(c, 0, &half);
+  EXPECT_EQ(half.dense_calls, 0u);
+  c.allowed.assign(79, 0);
+  c.allowed[3] = 0x6;
+  LogitsExecutor two(c.logits);
+  const TokenId chosen = sample(c, 0, &two);
+  EXPECT_TRUE(chosen == 193 || chosen == 194) << chosen;
+  EXPECT_EQ(two.dense_calls, 1u);
 }
 
 TEST(Sampler, FetchesOnlyTheBestAndTheTouchedTokens) {
