@@ -24,7 +24,7 @@ struct InfoFlags {
 
 void print_info(const InfoFlags& flags) {
   InfoReport report;
-  report.file = gguf::ModelFile::open(flags.file.empty() ? ModelFlags{}.resolved_path() : flags.file);
+  report.file = gguf::ModelFile::open(ModelFlags{.path = flags.file}.resolved_path());
   report.types = count_types(*report.file);
   // A file that cannot be run is worth looking at all the more: show what can be shown, then fail.
   std::exception_ptr failure;
@@ -49,8 +49,8 @@ void print_info(const InfoFlags& flags) {
 void add_info_command(CLI::App& app) {
   auto flags = std::make_shared<InfoFlags>();
   CLI::App* command = app.add_subcommand("info", "Show what is in a model file and what memory it needs");
-  command->add_option("file", flags->file, "GGUF file (default: the demo model)")->type_name("FILE");
-  command->add_option("-m,--model", flags->file, "the same, as other commands have it")->type_name("FILE");
+  command->add_option("file", flags->file, "the model (default: the demo model)")->type_name("MODEL");
+  command->add_option("-m,--model", flags->file, "the same, as other commands have it")->type_name("MODEL");
   command->add_option("-c,--ctx-size", flags->contexts, "contexts to compute the memory for, such as 4096,32768")
       ->delimiter(',')
       ->check(CLI::Range(1u, 1u << 30));

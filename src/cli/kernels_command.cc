@@ -41,7 +41,7 @@ std::string registry_text() {
 // What a GPU would use, or why that cannot be said.
 std::string gpu_text(const KernelsFlags& flags) {
   if (flags.model.empty()) return "Give -m FILE to see what a GPU would use for that model.\n";
-  const auto model = model::Model::load(gguf::ModelFile::open(flags.model));
+  const auto model = model::Model::load(gguf::ModelFile::open(ModelFlags{.path = flags.model}.resolved_path()));
   try {
     const cuda::GpuFacts gpu = flags.gpu.resolve();
     cuda::PlanRequest request;
@@ -60,8 +60,7 @@ std::string gpu_text(const KernelsFlags& flags) {
 void add_kernels_command(CLI::App& app) {
   auto flags = std::make_shared<KernelsFlags>();
   CLI::App* command = app.add_subcommand("kernels", "List every way to compute something that --kernels can pick");
-  command->add_option("-m,--model", flags->model, "also show what a GPU would use for this GGUF file")
-      ->type_name("FILE");
+  command->add_option("-m,--model", flags->model, "also show what a GPU would use for this model")->type_name("MODEL");
   flags->gpu.add_to(*command);
   command->callback([flags] { write_stdout(registry_text() + gpu_text(*flags)); });
 }

@@ -13,22 +13,13 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "hub/hub_cache.h"
 
 namespace carat::cli {
 
 namespace {
 constexpr std::string_view kDemoModel = "demo-e-q8_0.gguf";
 constexpr unsigned kMostThreads = 4096;
-
-// Beside the installed program, or in the source tree this program was built from.
-std::vector<std::filesystem::path> demo_model_places() {
-  std::vector<std::filesystem::path> places;
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  if (!program.empty()) places.push_back(program.parent_path().parent_path() / "share/carat/models" / kDemoModel);
-  places.push_back(std::filesystem::path(CARAT_SOURCE_DIR) / "models" / kDemoModel);
-  return places;
-}
 
 quant::Format parse_cache_type(std::string_view flag, const std::string& name) {
   const quant::FormatInfo* format = quant::find_format(name);
@@ -40,15 +31,36 @@ quant::Format parse_cache_type(std::string_view flag, const std::string& name) {
 
 }  // namespace
 
+hub::LookupPlaces lookup_places() {
+  hub::LookupPlaces places;
+  places.model_folders.emplace_back("models");
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) places.model_folders.push_back(program.parent_path().parent_path() / "share/carat/models");
+  places.model_folders.push_back(std::filesystem::path(CARAT_SOURCE_DIR) / "models");
+  places.cache_folders = hub::cache_folders(hub::process_environment());
+  return places;
+}
+
 void ModelFlags::add_to(CLI::App& command) {
-  command.add_option("-m,--model", path, "GGUF file of a Gemma 4 model (default: the demo model)")->type_name("FILE");
+  command
+      .add_option("-m,--model", path,
+                  "a Gemma 4 model: a GGUF file, a name in models/, or hf:owner/repo[:quant] (default: the demo model)")
+      ->type_name("MODEL");
   command.add_flag("-v,--verbose", verbose, "say on stderr what was decided and why");
 }
 
 std::string ModelFlags::resolved_path() const {
-  if (!path.empty()) return path;
+  const hub::LookupPlaces places = lookup_places();
+  if (!path.empty()) {
+    const hub::FoundModel found = hub::find_model(path, places);
+    if (!found.note.empty()) write_stderr(fmt::format("carat: {}\n", found.note));
+    return found.path;
+  }
   std::string looked;
-  for (const std::filesystem::path& place : demo_model_places()) {
+  // Not the folder the user happens to be in: what a plain `carat run` does must not depend on it.
+  for (size_t i = 1; i < places.model_folders.size(); ++i) {
+    const std::filesystem::path place = places.model_folders[i] / kDemoModel;
     std::error_code ignored;
     if (std::filesystem::exists(place, ignored)) return place.string();
     looked += (looked.empty() ? "" : ", ") + place.string();

@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "engine/executor_factory.h"
 #include "exec/executor.h"
+#include "hub/model_lookup.h"
 #include "model/model.h"
 #include "text/vocab.h"
 
@@ -20,13 +21,18 @@ namespace carat::cli {
 // below take.
 
 struct ModelFlags {
-  std::string path;  // empty: the demo model
+  std::string path;  // a file, a name or hf:owner/repo[:quant]; empty: the demo model
   bool verbose = false;
 
   void add_to(CLI::App& command);
-  // The file to open; throws kIo naming the places looked at when no -m was given and the demo model is missing.
+  // The file to open; says on stderr which one was taken where several would do. Throws kIo naming the places looked at
+  // when there is no such model, kBadArgument when several could be meant.
   std::string resolved_path() const;
 };
+
+// Where -m looks for names: ./models, share/carat/models beside the installed program and models/ of the source tree it
+// was built from; for hf: the cache folders the environment names.
+hub::LookupPlaces lookup_places();
 
 // -ngl: "auto" is none, "all" exec::kAllLayers. Throws kBadArgument on anything else that is no number.
 std::optional<uint32_t> parse_gpu_layers(std::string_view text);

@@ -29,8 +29,7 @@ struct PlanFlags {
 };
 
 void print_plan(const PlanFlags& flags) {
-  const auto model =
-      model::Model::load(gguf::ModelFile::open(flags.file.empty() ? ModelFlags{}.resolved_path() : flags.file));
+  const auto model = model::Model::load(gguf::ModelFile::open(ModelFlags{.path = flags.file}.resolved_path()));
   const model::Config& config = model->config();
   if (config.is_drafter()) {
     fail(ErrorCode::kUnsupported, "{} is a drafter ({}): it runs beside a full model, plan for that",
@@ -69,8 +68,8 @@ void add_plan_command(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand(
       "plan", "Show what a GPU would hold of a model, whether it fits and which kernels would run, without loading it");
-  command->add_option("file", flags->file, "GGUF file (default: the demo model)")->type_name("FILE");
-  command->add_option("-m,--model", flags->file, "the same, as other commands have it")->type_name("FILE");
+  command->add_option("file", flags->file, "the model (default: the demo model)")->type_name("MODEL");
+  command->add_option("-m,--model", flags->file, "the same, as other commands have it")->type_name("MODEL");
   flags->gpu.add_to(*command);
   command->add_option(
       "-c,--ctx-size", flags->context,
