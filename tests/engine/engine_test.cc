@@ -258,7 +258,7 @@ class ThreeTokens : public Guide {
 };
 
 TEST(Engine, AGuideChoosesAndForbids) {
-  const auto model = test::make_tiny_model(TinyKind::kE2B);
+  const auto model = test::tiny_model(TinyKind::kE2B);
   Engine engine = make_engine(model);
   Request request = make_request(*model, 9, 8, 3);
   const auto guide = std::make_shared<ThreeTokens>(model->config().V, 20, std::vector<TokenId>{5, 6});
