@@ -17,6 +17,8 @@ void add_synth_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_profile_command(CLI::App& app);
 void add_kernels_command(CLI::App& app);
+void add_pull_command(CLI::App& app);
+void add_ls_command(CLI::App& app);
 void add_version_command(CLI::App& app);
 
 }  // namespace carat::cli

@@ -67,6 +67,8 @@ int main(int count, char** values) {
     add_plan_command(app);
     add_profile_command(app);
     add_kernels_command(app);
+    add_pull_command(app);
+    add_ls_command(app);
     add_version_command(app);
     return dispatch(app, normalise_arguments(count, values));
   } catch (const Error& error) {
