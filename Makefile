@@ -31,7 +31,8 @@ run:
 	@mkdir -p build
 	@{ cmake --preset release && cmake --build --preset release --target carat -j $(JOBS); } > build/run.log 2>&1 \
 	  || { cat build/run.log >&2; exit 1; }
-	@$(CARAT) run $${MODEL:+-m "$$MODEL"} $${PROMPT:+-p "$$PROMPT"}
+	@if [ -n "$$PROMPT" ]; then exec $(CARAT) run $${MODEL:+-m "$$MODEL"} -p "$$PROMPT"; \
+	  else exec $(CARAT) chat $${MODEL:+-m "$$MODEL"}; fi
 
 test:
 	@.ci/install-packages test

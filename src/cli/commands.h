@@ -8,6 +8,7 @@ namespace carat::cli {
 // callback that carries it out. A callback reports failure by throwing carat::Error; main() turns that into a message
 // and an exit code. Results go to stdout, everything else to stderr.
 void add_run_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
@@ -17,6 +18,8 @@ void add_synth_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_profile_command(CLI::App& app);
 void add_kernels_command(CLI::App& app);
+void add_completion_command(CLI::App& app);
+void add_man_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
 void add_ls_command(CLI::App& app);
 void add_version_command(CLI::App& app);

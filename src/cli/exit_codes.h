@@ -14,6 +14,11 @@ enum ExitCode : int {
   kNoMemory = 5,
   kDeviceFailure = 6,
   kNonFiniteResult = 7,
+  kAnswerCutOff = 10,        // at -n
+  kThoughtBudgetSpent = 11,  // thoughts ended at --think-budget, or -n was reached inside them
+  kContextIsFull = 12,
+  kLoopDetected = 13,
+  kCallsPending = 14,  // the model waits for the results of its tool calls
   kInternalError = 70,
   kStopped = 130,  // what a shell reports for a program that Ctrl-C ended
 };

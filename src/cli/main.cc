@@ -40,6 +40,8 @@ int dispatch(CLI::App& app, std::vector<std::string> arguments) {
     app.parse(std::move(arguments));
   } catch (const CLI::Success& request) {  // --help
     return app.exit(request);
+  } catch (const CLI::RuntimeError& ending) {  // a command that says how it ended by its status
+    return ending.get_exit_code();
   } catch (const CLI::ParseError& error) {
     say("error", error.what());
     write_stderr("Run `carat --help` or `carat COMMAND --help` for what is possible.\n");
@@ -57,6 +59,7 @@ int main(int count, char** values) {
     CLI::App app("carat: fast, exact inference of Gemma 4 models", "carat");
     app.require_subcommand(1);
     app.set_version_flag("--version", std::string("carat ") + CARAT_VERSION);
+    add_chat_command(app);
     add_run_command(app);
     add_info_command(app);
     add_tokenize_command(app);
@@ -67,6 +70,8 @@ int main(int count, char** values) {
     add_plan_command(app);
     add_profile_command(app);
     add_kernels_command(app);
+    add_completion_command(app);
+    add_man_command(app);
     add_pull_command(app);
     add_ls_command(app);
     add_version_command(app);

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "cli/answer_stream.h"
 #include "cli/arguments.h"
 #include "cli/bench_report.h"
 #include "cli/divergence.h"
@@ -117,49 +116,6 @@ TEST_F(KlBaseFile, TruncationAndDamageAreNoticed) {
     test::write_bytes(path, bad);
     EXPECT_THROW(KlBaseReader{path}, Error) << "byte " << at;
   }
-}
-
-class AnswerStreamTest : public testing::Test {
- protected:
-  void feed(AnswerStream& stream, std::string_view text) const {
-    for (const text::TokenId token : tokenizer.encode(text, text::Tokenizer::Specials::kParse)) stream.append(token);
-    stream.finish();
-  }
-  std::shared_ptr<const text::Vocab> vocab =
-      text::Vocab::from_metadata(gguf::ModelFile::open(test::model_path("demo-e-q8_0.gguf"))->metadata());
-  text::Tokenizer tokenizer{vocab};
-  std::string said, thought;
-  AnswerStream::Sink say = [this](std::string_view text) { said += text; };
-  AnswerStream::Sink think = [this](std::string_view text) { thought += text; };
-};
-
-TEST_F(AnswerStreamTest, SeparatesThoughtsFromTheAnswer) {
-  AnswerStream stream(vocab, say, think);
-  feed(stream, "<|channel>thought\nLet me see: ünïcode 🦙.\n<channel|>The answer.");
-  EXPECT_EQ(thought, "Let me see: ünïcode 🦙.\n");
-  EXPECT_EQ(said, "The answer.");
-  EXPECT_EQ(stream.answer(), "The answer.");
-  EXPECT_FALSE(stream.in_thought());
-}
-
-TEST_F(AnswerStreamTest, AnEmptyThoughtIsNothing) {
-  AnswerStream stream(vocab, say, think);
-  feed(stream, "<|channel>thought\n<channel|>Yes.");
-  EXPECT_EQ(thought, "");
-  EXPECT_EQ(said, "Yes.");
-}
-
-TEST_F(AnswerStreamTest, KnowsThatItEndedInsideAThought) {
-  AnswerStream stream(vocab, say, think);
-  feed(stream, "<|channel>thought\nHm");
-  EXPECT_TRUE(stream.in_thought());
-  EXPECT_EQ(said, "");
-}
-
-TEST_F(AnswerStreamTest, RawOutputKeepsEverything) {
-  AnswerStream stream(vocab, say, {});
-  feed(stream, "<|channel>thought\nHm<channel|>Yes");
-  EXPECT_EQ(said, "<|channel>thought\nHm<channel|>Yes");
 }
 
 TEST(BenchReport, NamesTestsAndAverages) {

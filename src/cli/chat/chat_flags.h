@@ -1,0 +1,44 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "cli/chat/session.h"
+#include "cli/model_flags.h"
+#include "cli/sampling_flags.h"
+
+namespace carat::cli {
+
+// What `run` and `chat` share: the model, where and how it runs, and the rules of the conversation.
+struct ChatFlags {
+  ModelFlags model;
+  DeviceFlags device;
+  SizeFlags size;
+  SamplingFlags sampling;
+
+  int64_t max_tokens = -1;
+  std::string system;
+  bool think = false;
+  std::optional<uint64_t> think_budget;
+  std::string show_thinking = "full";
+  std::string tools;
+  std::string tool_exec;
+  bool tool_yes = false;
+  double tool_timeout = 30.0;  // seconds
+  std::string json_schema;
+  std::string grammar;
+  bool no_loop_guard = false;
+  bool ignore_stops = false;
+  std::string overflow = "error";
+  std::string chat_template = "auto";
+
+  void add_to(CLI::App& command);
+  // Loads the model; says what the user should know about its chat template. Throws on flags that cannot be.
+  ChatSession open(const Logger& log) const;
+};
+
+}  // namespace carat::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "cli/chat/session.h"
+
+namespace carat::test {
+
+inline constexpr std::string_view kWeatherTool = R"([{"type": "function", "function": {"name": "get_weather",
+    "description": "Get the weather for a city", "parameters": {"type": "object",
+    "properties": {"city": {"type": "string", "description": "City name"}}, "required": ["city"]}}}])";
+
+std::shared_ptr<const text::Vocab> demo_vocab();
+
+// A conversation with the demo model on the CPU, greedy. Passes of 128 rows, so that a prompt is read in several.
+cli::ChatSession demo_session(uint32_t context = 2048, cli::ChatSession::Options options = {});
+cli::ChatSession demo_session(uint32_t context, cli::ChatSession::Options options, text::ChatTemplate chat_template);
+
+// Keeps what a turn shows.
+class TurnRecorder : public cli::TurnWatcher {
+ public:
+  void note(std::string_view text) override { notes += text; }
+  void reading(uint32_t done, uint32_t total, double) override {
+    EXPECT_LE(done, total);
+    ++readings;
+  }
+  void event(const text::OutputEvent& event, const engine::ChatTurn&) override {
+    (event.kind == text::OutputEvent::Kind::kThought ? thoughts : answer) += event.text;
+  }
+  void thinking(const engine::ChatTurn&) override { ++thought_tokens; }
+
+  std::string notes, thoughts, answer;
+  int readings = 0;
+  int thought_tokens = 0;
+};
+
+}  // namespace carat::test
