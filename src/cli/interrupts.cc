@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <csignal>
 
+#include "cli/chat/terminal_guard.h"
 #include "cli/exit_codes.h"
 
 namespace carat::cli {
@@ -14,7 +15,9 @@ std::atomic<bool> stoppable{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_signal(int) {
-  if (!stoppable.load() || stop_requested.exchange(true)) _exit(kStopped);
+  if (stoppable.load() && !stop_requested.exchange(true)) return;
+  restore_terminal();
+  _exit(kStopped);
 }
 }  // namespace
 

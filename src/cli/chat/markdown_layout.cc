@@ -69,9 +69,11 @@ class Layouter {
   void leave_cell();
   void leave_link(const std::string& target);
   void add_run(std::string text, size_t source);
+  void add_made(std::string text, size_t source);
   void add_mark(std::string_view mark);
   void break_line();
   bool is_source(std::string_view text) const;
+  bool begins_line_of_formula(size_t source) const;
 
   const MarkdownRequest& request_;
   MarkdownPage page_;
@@ -92,6 +94,12 @@ bool Layouter::is_source(std::string_view text) const {
   const auto* begin = request_.text.data();
   return !text.empty() && std::less_equal<>()(begin, text.data()) &&
          std::less<>()(text.data(), begin + request_.text.size());
+}
+
+// The parser swallows the newline after the opening $$.
+bool Layouter::begins_line_of_formula(size_t source) const {
+  const std::string_view gap = request_.text.substr(position_, source - position_);
+  return gap.substr(gap.rfind('$') + 1).find('\n') != std::string_view::npos;
 }
 
 void Layouter::enter_heading(unsigned level) {
@@ -200,10 +208,10 @@ void Layouter::enter_span(MD_SPANTYPE type) {
       style_.colour = Colour::kCyan;
       return;
     case MD_SPAN_LATEXMATH:
-      return add_run("$", position_);
+      return add_made("$", position_);
     case MD_SPAN_LATEXMATH_DISPLAY:
       in_display_math_ = true;
-      return add_run("$$", position_);
+      return add_made("$$", position_);
     case MD_SPAN_A:
     case MD_SPAN_IMG:
       style_.underline = true;
@@ -228,10 +236,10 @@ void Layouter::leave_span(MD_SPANTYPE type, void* detail) {
       style_.colour = block_style_.colour;
       return add_mark("`");
     case MD_SPAN_LATEXMATH:
-      return add_run("$", position_);
+      return add_made("$", position_);
     case MD_SPAN_LATEXMATH_DISPLAY:
       in_display_math_ = false;
-      return add_run("$$", position_);
+      return add_made("$$", position_);
     case MD_SPAN_A:
       return leave_link(text_of(static_cast<const MD_SPAN_A_DETAIL*>(detail)->href));
     case MD_SPAN_IMG:
@@ -248,7 +256,8 @@ void Layouter::leave_link(const std::string& target) {
   link_starts_.pop_back();
   // The text of an autolink is the address, or all of it but the scheme.
   if (target.empty() || (!shown.empty() && target.ends_with(shown))) return;
-  runs_.push_back({" (" + target + ")", kDim, position_});
+  add_made(" (" + target + ")", position_);
+  runs_.back().style = kDim;
 }
 
 void Layouter::add_text(MD_TEXTTYPE type, std::string_view text) {
@@ -258,19 +267,21 @@ void Layouter::add_text(MD_TEXTTYPE type, std::string_view text) {
   // escapes: \( … \), \[ … \], \{ … \}.
   const bool escaped = own && type == MD_TEXT_NORMAL && source > position_ && request_.text[source - 1] == '\\' &&
                        std::string_view("()[]{}\\,;!%&").find(text[0]) != std::string_view::npos;
+  if (in_display_math_ && (!own || begins_line_of_formula(source))) break_line();
   if (own) position_ = source + text.size();
   if (type == MD_TEXT_BR) return break_line();
   if (type == MD_TEXT_SOFTBR) return add_run(" ", source);
-  if (type == MD_TEXT_ENTITY) return add_run(decode_entity(text), source);
-  if (type == MD_TEXT_NULLCHAR) return add_run("\ufffd", source);
-  if (in_display_math_ && !own) return break_line();
+  if (type == MD_TEXT_ENTITY) return add_made(decode_entity(text), source);
+  if (type == MD_TEXT_NULLCHAR) return add_made("\ufffd", source);
+  if (in_display_math_ && !own) return;
   if (escaped) return add_run("\\" + std::string(text), source - 1);
   add_run(std::string(text), source);
 }
 
 void Layouter::add_run(std::string text, size_t source) {
-  const bool goes_on = !in_code_ && !runs_.empty() && !runs_.back().ends_line && runs_.back().style == style_ &&
-                       runs_.back().source + runs_.back().text.size() == source && link_starts_.empty();
+  const bool goes_on = !in_code_ && !runs_.empty() && !runs_.back().ends_line && !runs_.back().is_from_point &&
+                       runs_.back().style == style_ && runs_.back().source + runs_.back().text.size() == source &&
+                       link_starts_.empty();
   if (goes_on) {
     runs_.back().text += text;
   } else {
@@ -278,9 +289,13 @@ void Layouter::add_run(std::string text, size_t source) {
   }
 }
 
+void Layouter::add_made(std::string text, size_t source) {
+  runs_.push_back({std::move(text), style_, source, false, true});
+}
+
 // Without colour the marks are what shows the style.
 void Layouter::add_mark(std::string_view mark) {
-  if (!request_.colour) add_run(std::string(mark), position_);
+  if (!request_.colour) add_made(std::string(mark), position_);
 }
 
 void Layouter::break_line() {

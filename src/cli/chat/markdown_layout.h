@@ -26,6 +26,7 @@ struct MarkdownRequest {
   std::string_view text;  // whole blocks, perhaps without the end of the last one
   size_t from = 0;  // what comes from before this offset is settled: it is not laid out, and a new line begins here
   size_t width = 80;
+  size_t rows = 24;  // how much of it can still be changed once it is written
   bool colour = true;
   BlockContext above;
 };

@@ -30,6 +30,21 @@ size_t marker_length(std::string_view text) {
   return text[digits] == '.' || text[digits] == ')' ? digits + 1 : 0;
 }
 
+// `|-|:-:|`: nothing but the marks of columns.
+bool is_table_rule(std::string_view line) {
+  return line.find('|') != std::string_view::npos && line.find('-') != std::string_view::npos &&
+         line.find_first_not_of("|-: \t>") == std::string_view::npos;
+}
+
+std::string with_long_dashes(std::string_view line) {
+  std::string longer;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const bool begins_run = line[i] == '-' && (i == 0 || line[i - 1] != '-');
+    longer += begins_run ? "---" : std::string(1, line[i]);
+  }
+  return longer;
+}
+
 }  // namespace
 
 bool is_blank_line(std::string_view line) { return line.find_first_not_of(kSpaces) == std::string_view::npos; }
@@ -106,7 +121,8 @@ bool closes_fence(const Fence& fence, std::string_view line) {
   return may_close_fence(fence, line) && count_leading(skip_spaces(line), fence.mark) >= fence.length;
 }
 
-std::string show_definition(std::string_view line) {
+std::string spelled_for_parser(std::string_view line) {
+  if (is_table_rule(line)) return with_long_dashes(line);
   std::string_view text = line;
   while (!text.empty()) {
     if (text[0] == ' ' || text[0] == '\t' || text[0] == '>') {

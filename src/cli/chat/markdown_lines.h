@@ -41,9 +41,11 @@ bool closes_fence(const Fence& fence, std::string_view line);
 // Whether the start of a line may become one that ends the block.
 bool may_close_fence(const Fence& fence, std::string_view start);
 
-// A definition such as `[1]: https://…` vanishes in Markdown, and the links that use it may be settled already, as
-// text. So definitions are text here too: the bracket is written in another way. `line` may lack its end.
-std::string show_definition(std::string_view line);
+// The line as md4c is to read it; `line` may lack its end.
+// - A definition such as `[1]: https://…` vanishes in Markdown, and the links that use it may be settled already, as
+//   text. So definitions are text here too: the bracket is written in another way.
+// - The line under the head of a table needs three characters per column for md4c, but one for GitHub.
+std::string spelled_for_parser(std::string_view line);
 
 // Whether the start of a line shows nothing of its text yet, but may turn out to be a list marker, a rule, the line
 // under a heading or under the head of a table, each of which would change what stands above it for a moment.

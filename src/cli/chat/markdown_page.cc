@@ -34,7 +34,7 @@ std::vector<StyledRun> without_settled(std::vector<StyledRun> runs, size_t from)
   std::vector<StyledRun> rest;
   for (StyledRun& run : runs) {
     if (run.source < from) {
-      if (run.source + run.text.size() <= from) continue;
+      if (run.is_from_point || run.source + run.text.size() <= from) continue;
       run.text.erase(0, from - run.source);
       run.source = from;
     }
@@ -165,7 +165,7 @@ void MarkdownPage::add_table(Table table, size_t position) {
   const size_t index = table_count_++;
   if (shapes_.size() <= index) shapes_.resize(index + 1);
   const size_t start = table.rows.front().source;
-  if (start >= request_.from) shapes_[index] = choose_shape(table, room);
+  if (start >= request_.from) shapes_[index] = choose_shape(table, room, request_.rows);
   add_block(start, start, draw_table(table, shapes_[index], room, request_.from));
 }
 

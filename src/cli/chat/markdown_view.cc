@@ -71,7 +71,6 @@ class MarkdownView : public AnswerView {
   void close_fence();
   void take_code(std::string_view text);
   void write_code(std::string_view text);
-  void write_frame(const StyledLine& line);
 
   Screen screen_;
   LiveRegion region_;
@@ -150,7 +149,7 @@ void MarkdownView::end_line() {
     return open_fence(std::move(*fence));
   }
   note_line(line);
-  block_ += nested_code_ ? line : show_definition(line);
+  block_ += nested_code_ ? line : spelled_for_parser(line);
   block_ += '\n';
   ++since_checkpoint_;
   ++since_draw_;
@@ -189,11 +188,11 @@ void MarkdownView::note_line(std::string_view line) {
 // The block and the line in progress; a line that may turn out to be anything is left out.
 std::string MarkdownView::visible_text() const {
   if (is_undecided(line_)) return block_;
-  return block_ + (nested_code_ ? line_ : show_definition(line_));
+  return block_ + (nested_code_ ? line_ : spelled_for_parser(line_));
 }
 
 MarkdownLayout MarkdownView::lay_out(const std::string& text) {
-  return lay_out_markdown({text, from_, width(), screen_.colour, above_}, shapes_);
+  return lay_out_markdown({text, from_, width(), region_.capacity(), screen_.colour, above_}, shapes_);
 }
 
 // Settles the lines of a block that leaves too little room on the screen.
@@ -252,20 +251,17 @@ void MarkdownView::draw() {
   region_.update(lay_out(visible_text()).lines, 0);
 }
 
-void MarkdownView::write_frame(const StyledLine& line) {
-  region_.write_text(write_line(line, screen_.colour).text);
-  region_.end_line();
-}
-
 void MarkdownView::open_fence(Fence fence) {
-  if (above_.kind != BlockContext::Kind::kNothing) region_.end_line();
-  write_frame(code_head(fence.language, width()));
+  std::vector<Line> lines;
+  if (above_.kind != BlockContext::Kind::kNothing) lines.emplace_back();
+  lines.push_back(write_line(code_head(fence.language, width()), screen_.colour));
+  region_.update(lines, lines.size());
   fence_ = std::move(fence);
 }
 
 void MarkdownView::close_fence() {
   if (code_line_begun_) region_.end_line();
-  write_frame(code_foot(width()));
+  region_.update({write_line(code_foot(width()), screen_.colour)}, 1);
   fence_.reset();
   code_line_begun_ = false;
   code_column_ = 0;

@@ -63,6 +63,11 @@ size_t plain_length(std::string_view text) {
   return length < text.size() && static_cast<unsigned char>(text[length]) >= 0x80 && length > 0 ? length - 1 : length;
 }
 
+// Where the last part of a run comes from.
+size_t source_of(const StyledRun& run, std::string_view rest) {
+  return run.is_from_point ? run.source : run.source + (run.text.size() - rest.size());
+}
+
 class Wrapper {
  public:
   explicit Wrapper(size_t width) : width_(width == 0 ? 1 : width) {}
@@ -72,7 +77,7 @@ class Wrapper {
     while (!rest.empty()) {
       const size_t plain = plain_length(rest);
       if (plain > 0 && !after_ideograph_ && word_.columns + plain <= width_) {
-        if (word_.runs.empty()) word_.source = run.source + (run.text.size() - rest.size());
+        if (word_.runs.empty()) word_.source = source_of(run, rest);
         word_.add(rest.substr(0, plain), plain, run.style);
         rest.remove_prefix(plain);
         continue;
@@ -83,7 +88,7 @@ class Wrapper {
         space_pending_ = line_.columns > 0;
         space_style_ = run.style;
       } else {
-        add_to_word(unit, run.style, run.source + (run.text.size() - rest.size()));
+        add_to_word(unit, run.style, source_of(run, rest));
       }
       rest.remove_prefix(unit.bytes.size());
     }

@@ -26,7 +26,8 @@ struct StyledRun {
   std::string text;
   Style style;
   size_t source = 0;
-  bool ends_line = false;  // a line break that must be kept follows
+  bool ends_line = false;      // a line break that must be kept follows
+  bool is_from_point = false;  // all of it comes from `source`: it was made, not copied
 };
 
 // A line of runs, not longer than it was wrapped to.

@@ -11,6 +11,7 @@ namespace carat::cli {
 namespace {
 
 constexpr size_t kSmallestColumn = 4;  // narrower ones leave nothing readable
+constexpr size_t kFrameRows = 3;       // above the head, below it, and at the end
 constexpr Style kFrame = {.dim = true};
 
 // What the frame takes: a bar before each column and after the last, and a space on both sides of each cell.
@@ -31,6 +32,18 @@ void fit_widths(std::vector<size_t>& widths, size_t room) {
     const size_t share = room / (open.size() - i);
     *open[i] = std::min(*open[i], share);
     room -= *open[i];
+  }
+}
+
+// A quarter more for each column, as long as it fits.
+void add_reserve(std::vector<size_t>& widths, size_t window) {
+  size_t used = frame_width(widths.size());
+  for (const size_t width : widths) used += width;
+  for (size_t& width : widths) {
+    const size_t reserve = std::max<size_t>(2, width / 4);
+    if (used + reserve > window) continue;
+    width += reserve;
+    used += reserve;
   }
 }
 
@@ -108,7 +121,7 @@ void draw_as_list(const Table& table, size_t width, size_t from, std::vector<Sty
 
 }  // namespace
 
-TableShape choose_shape(const Table& table, size_t width) {
+TableShape choose_shape(const Table& table, size_t width, size_t rows) {
   TableShape shape;
   const size_t columns = table.alignments.size();
   shape.widths.assign(columns, 1);
@@ -117,6 +130,7 @@ TableShape choose_shape(const Table& table, size_t width) {
       shape.widths[column] = std::max(shape.widths[column], natural_width(row.cells[column]));
     }
   }
+  if (table.rows.size() + kFrameRows > rows) add_reserve(shape.widths, width);
   size_t wanted = 0;
   size_t least = 0;
   for (const size_t natural : shape.widths) {

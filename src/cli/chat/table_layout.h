@@ -29,7 +29,9 @@ struct TableShape {
   bool ruled = false;          // lines between the rows, because some cells need several lines
 };
 
-TableShape choose_shape(const Table& table, size_t width);
+// For a table in a window of `width` columns. One that is taller than its `rows` is settled before it is complete; its
+// columns get some room for longer cells to come.
+TableShape choose_shape(const Table& table, size_t width, size_t rows);
 
 // The lines of the rows from offset `from` on, and what frames them.
 std::vector<StyledLine> draw_table(const Table& table, const TableShape& shape, size_t width, size_t from);

@@ -23,12 +23,9 @@ bool contains(std::span<const CodePointRange> ranges, uint32_t code_point) {
 bool is_flag_letter(uint32_t code_point) { return code_point >= 0x1f1e6 && code_point <= 0x1f1ff; }
 bool is_skin_tone(uint32_t code_point) { return code_point >= 0x1f3fb && code_point <= 0x1f3ff; }
 
-struct Decoded {
-  uint32_t code_point;
-  size_t length;
-};
+}  // namespace
 
-Decoded decode(std::string_view text) {
+CodePoint first_code_point(std::string_view text) {
   const size_t length = utf8_sequence_length(text);
   if (length == 0) return {kReplacement, 1};
   const auto lead = static_cast<uint8_t>(text[0]);
@@ -38,8 +35,6 @@ Decoded decode(std::string_view text) {
   return {code_point, length};
 }
 
-}  // namespace
-
 unsigned code_point_width(uint32_t code_point) {
   if (code_point < 0x20 || (code_point >= 0x7f && code_point < 0xa0)) return 0;
   if (code_point < 0x300) return 1;
@@ -48,24 +43,24 @@ unsigned code_point_width(uint32_t code_point) {
 }
 
 TextUnit first_unit(std::string_view text) {
-  const Decoded first = decode(text);
-  TextUnit unit{text.substr(0, first.length), first.code_point, code_point_width(first.code_point)};
-  if (first.code_point < 0x20) return unit;
+  const CodePoint first = first_code_point(text);
+  TextUnit unit{text.substr(0, first.length), first.value, code_point_width(first.value)};
+  if (first.value < 0x20) return unit;
   // ASCII followed by ASCII, which nearly all text is, needs no look at the tables.
   if (text.size() > 1 && static_cast<uint8_t>(text[1]) < 0x80 && first.length == 1) return unit;
   size_t length = first.length;
   bool joined = false;
-  bool flag_open = is_flag_letter(first.code_point);
+  bool flag_open = is_flag_letter(first.value);
   while (length < text.size()) {
-    const Decoded next = decode(text.substr(length));
-    const unsigned columns = code_point_width(next.code_point);
-    const bool mark = columns == 0 && next.code_point >= 0x300;
-    const bool flag_closes = flag_open && is_flag_letter(next.code_point);
-    const bool tone = is_skin_tone(next.code_point) && unit.columns == 2;
+    const CodePoint next = first_code_point(text.substr(length));
+    const unsigned columns = code_point_width(next.value);
+    const bool mark = columns == 0 && next.value >= 0x300;
+    const bool flag_closes = flag_open && is_flag_letter(next.value);
+    const bool tone = is_skin_tone(next.value) && unit.columns == 2;
     if (!mark && !joined && !flag_closes && !tone) break;
-    if (next.code_point == kPictureSelector) unit.columns = std::max(unit.columns, 2u);
+    if (next.value == kPictureSelector) unit.columns = std::max(unit.columns, 2u);
     unit.columns += columns;
-    joined = next.code_point == kZeroWidthJoiner;
+    joined = next.value == kZeroWidthJoiner;
     flag_open = false;
     length += next.length;
   }

@@ -10,10 +10,17 @@ namespace carat::cli {
 // Asian wide characters and emoji, else 1.
 unsigned code_point_width(uint32_t code_point);
 
+struct CodePoint {
+  uint32_t value;  // U+FFFD for a byte that is no UTF-8
+  size_t length;   // in bytes
+};
+// The one at the start of `text`, which must not be empty.
+CodePoint first_code_point(std::string_view text);
+
 // What must not be torn apart when a line is cut: a character with the marks, selectors and joined emoji after it.
 struct TextUnit {
   std::string_view bytes;
-  uint32_t code_point = 0;  // the first one; U+FFFD for a byte that is no UTF-8
+  uint32_t code_point = 0;  // the first one
   unsigned columns = 0;
 };
 

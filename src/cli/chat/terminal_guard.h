@@ -1,0 +1,25 @@
+#pragma once
+
+#include <termios.h>
+
+namespace carat::cli {
+
+// While a line is edited the terminal is in a mode of its own: keys come one by one and pasted text comes in brackets.
+// A guard turns the brackets on, and puts everything back when it goes, or when the process is ended by a signal in the
+// meantime. One at a time.
+class TerminalGuard {
+ public:
+  TerminalGuard(int input, int output);
+  ~TerminalGuard();
+  TerminalGuard(const TerminalGuard&) = delete;
+  TerminalGuard& operator=(const TerminalGuard&) = delete;
+
+  // Around a stop by Ctrl-Z.
+  void pause();
+  void resume();
+};
+
+// For the signal handler that ends the process: puts the terminal back if a guard exists. Async-signal-safe.
+void restore_terminal() noexcept;
+
+}  // namespace carat::cli
