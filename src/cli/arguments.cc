@@ -12,6 +12,8 @@ namespace {
 constexpr std::array<std::string_view, 6> kLongShortFlags = {"-ngl", "-ub", "-fa", "-ctk", "-ctv", "-pg"};
 }  // namespace
 
+std::span<const std::string_view> long_short_flags() { return kLongShortFlags; }
+
 std::vector<std::string> normalise_arguments(int count, const char* const* values) {
   std::vector<std::string> arguments;
   for (int i = 1; i < count; ++i) {

@@ -253,6 +253,7 @@ void add_bench_command(CLI::App& app) {
   list("-p,--n-prompt", flags->prompts, "prompt lengths; 0: none");
   list("-n,--n-gen", flags->generations, "numbers of tokens to generate; 0: none");
   command->add_option("--pg", flags->pairs, "(-pg) PROMPT,GENERATED measured together; repeatable")
+      ->type_name("N,N")
       ->allow_extra_args(false);
   list("-d,--n-depth", flags->depths, "tokens already in the cache");
   list("-b,--batch-size", flags->batches, "upper limits for -ub");
@@ -260,7 +261,9 @@ void add_bench_command(CLI::App& app) {
        "(-ub) most tokens in one forward pass; what suits the device and its memory when neither is given");
   list("-t,--threads", flags->threads, "CPU threads; 0: all");
   command->add_option("-r,--repetitions", flags->repetitions, "how often each test is timed")->capture_default_str();
-  command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->capture_default_str();
+  command->add_option("-o,--output", flags->output, "how results are written")
+      ->type_name("md|csv|json|jsonl")
+      ->capture_default_str();
   command->add_flag("--no-warmup", flags->no_warmup, "time the first run too");
   flags->device.add_to(*command);
   command->callback([flags] { bench(*flags); });

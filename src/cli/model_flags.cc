@@ -69,18 +69,27 @@ std::string ModelFlags::resolved_path() const {
 }
 
 void DeviceFlags::add_to(CLI::App& command) {
-  command.add_option("--device", device, "what to compute on: auto, cpu, gpu, reference")->capture_default_str();
+  command.add_option("--device", device, "what to compute on")
+      ->type_name("auto|cpu|gpu|reference")
+      ->capture_default_str();
   command.add_option("--kernels", kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
+      ->type_name("SLOT=NAME,...")
       ->envname("CARAT_KERNELS");
   command
       .add_option("--ngl,--n-gpu-layers", gpu_layers,
                   "(-ngl) layers on the GPU, the others on the CPU: a number, auto (as many as fit) or all; 0 means "
                   "the CPU")
+      ->type_name("N|auto|all")
       ->capture_default_str();
-  command.add_option("--fa,--flash-attn", flash_attention, "(-fa) on, off or auto; see docs/cli.md")
+  command.add_option("--fa,--flash-attn", flash_attention, "(-fa) without effect, for old scripts; see docs/cli.md")
+      ->type_name("on|off|auto")
       ->capture_default_str();
-  command.add_option("--ctk,--cache-type-k", key_type, "(-ctk) type of the key cache")->capture_default_str();
-  command.add_option("--ctv,--cache-type-v", value_type, "(-ctv) type of the value cache")->capture_default_str();
+  command.add_option("--ctk,--cache-type-k", key_type, "(-ctk) type of the key cache")
+      ->type_name("f16|f32")
+      ->capture_default_str();
+  command.add_option("--ctv,--cache-type-v", value_type, "(-ctv) type of the value cache")
+      ->type_name("f16|f32")
+      ->capture_default_str();
 }
 
 engine::Device DeviceFlags::chosen_device() const {

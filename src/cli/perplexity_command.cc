@@ -210,12 +210,14 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("perplexity", "How well a model predicts a text, and how far it is from another run");
   flags->model.add_to(*command);
-  command->add_option("FILE", flags->model.path, "the model, the same as -m");
-  command->add_option("-f,--file", flags->text_file, "the text");
+  command->add_option("FILE", flags->model.path, "the model, the same as -m")->type_name("MODEL");
+  command->add_option("-f,--file", flags->text_file, "the text")->type_name("FILE");
   command->add_option("-c,--ctx-size", flags->window, "tokens of a window")->capture_default_str();
   command->add_option("--chunks", flags->windows, "use only the first windows; 0: all")->capture_default_str();
-  command->add_option("--kl-base", flags->kl_base,
-                      "where this file is missing: write the logits to it; where it exists: compare with them");
+  command
+      ->add_option("--kl-base", flags->kl_base,
+                   "where this file is missing: write the logits to it; where it exists: compare with them")
+      ->type_name("FILE");
   command->add_option("--ub,--ubatch-size", flags->micro_batch,
                       "(-ub) most tokens in one forward pass (default: what suits the device and its memory)");
   command->add_option("-t,--threads", flags->threads, "CPU threads (default: all this process may use)");

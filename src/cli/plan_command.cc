@@ -82,8 +82,10 @@ void add_plan_command(CLI::App& app) {
   command
       ->add_option("--ngl,--n-gpu-layers", flags->gpu_layers,
                    "(-ngl) layers on the GPU, the others on the CPU: a number, auto (as many as fit) or all")
+      ->type_name("N|auto|all")
       ->capture_default_str();
   command->add_option("--kernels", flags->kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
+      ->type_name("SLOT=NAME,...")
       ->envname("CARAT_KERNELS");
   command->add_flag("--json", flags->json, "one JSON object");
   command->callback([flags] { print_plan(*flags); });

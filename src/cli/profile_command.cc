@@ -72,7 +72,7 @@ void add_profile_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("profile", "Where the time of prompts and of generation goes on the GPU, against its limits");
   flags->model.add_to(*command);
-  command->add_option("FILE", flags->model.path, "the model, the same as -m");
+  command->add_option("FILE", flags->model.path, "the model, the same as -m")->type_name("MODEL");
   command->add_option("-p,--n-prompt", flags->request.prompt, "tokens of the prompt; 0: none")
       ->check(CLI::Range(0u, 1u << 24))
       ->capture_default_str();
@@ -86,6 +86,7 @@ void add_profile_command(CLI::App& app) {
   command->add_option("--ub,--ubatch-size", flags->micro_batch,
                       "(-ub) most tokens in one forward pass (default: what suits the device and its memory)");
   command->add_option("--kernels", flags->kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
+      ->type_name("SLOT=NAME,...")
       ->envname("CARAT_KERNELS");
   command->add_option("-o,--output", flags->output, "also write a page with charts to this file")
       ->type_name("FILE.html");

@@ -84,11 +84,10 @@ void quantize(const QuantizeFlags& flags) {
 void add_quantize_command(CLI::App& app) {
   auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* command = app.add_subcommand("quantize", "Convert a model file to other tensor types");
-  command->add_option("in", flags->source, "the GGUF file to read")->required();
-  command->add_option("out", flags->result, "the GGUF file to write")->required();
-  command
-      ->add_option("format", flags->recipe,
-                   fmt::format("types of the tensors: one of {}", fmt::join(model::Recipe::names(), ", ")))
+  command->add_option("in", flags->source, "the GGUF file to read")->type_name("FILE")->required();
+  command->add_option("out", flags->result, "the GGUF file to write")->type_name("FILE")->required();
+  command->add_option("format", flags->recipe, "types of the tensors")
+      ->type_name(fmt::format("{}", fmt::join(model::Recipe::names(), "|")))
       ->required();
   command->add_flag("--allow-requantize", flags->allow_requantise,
                     "also convert tensors that are quantised already, which adds one error to another");

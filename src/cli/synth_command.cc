@@ -64,13 +64,13 @@ void add_synth_command(CLI::App& app) {
   auto flags = std::make_shared<SynthFlags>();
   CLI::App* command = app.add_subcommand(
       "synth", "Write a model of an exact Gemma 4 shape with random weights, for benchmarks and tests");
-  command->add_option("preset", flags->options.preset, fmt::format("one of {}", fmt::join(model::preset_names(), ", ")))
+  command->add_option("preset", flags->options.preset, "shape of the model")
+      ->type_name(fmt::format("{}", fmt::join(model::preset_names(), "|")))
       ->required();
-  command
-      ->add_option("format", flags->options.recipe,
-                   fmt::format("types of the tensors: one of {}", fmt::join(model::Recipe::names(), ", ")))
+  command->add_option("format", flags->options.recipe, "types of the tensors")
+      ->type_name(fmt::format("{}", fmt::join(model::Recipe::names(), "|")))
       ->required();
-  command->add_option("out", flags->path, "the GGUF file to write");
+  command->add_option("out", flags->path, "the GGUF file to write")->type_name("FILE");
   command->add_option("--layers", flags->options.layers, "fewer layers than the preset, in the same proportions");
   command->add_option("--vocab", flags->options.vocabulary, "fewer tokens than the preset (768 to 262144)");
   command->add_option("--context", flags->options.context, "the context length the file claims");

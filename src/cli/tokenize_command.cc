@@ -74,7 +74,7 @@ void add_tokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Show how a text is cut into tokens");
   flags->model.add_to(*command);
   command->add_option("text", flags->words, "the text; several words are joined by spaces (default: standard input)");
-  command->add_option("-f,--file", flags->file, "read the text from a file; - is standard input");
+  command->add_option("-f,--file", flags->file, "read the text from a file; - is standard input")->type_name("FILE");
   command->add_flag("--ids", flags->ids, "only the ids, on one line");
   command->add_flag("--count", flags->count, "only how many tokens there are");
   command->add_flag("--json", flags->json, "one JSON object: count, and id and piece of each token");
