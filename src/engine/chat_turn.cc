@@ -19,6 +19,8 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
   return std::chrono::duration<double>(to - from).count();
 }
 
+std::string tokens(uint64_t count) { return fmt::format("{} token{}", count, count == 1 ? "" : "s"); }
+
 text::TokenId id_of(const text::Vocab& vocab, std::string_view mark) { return vocab.find(mark).value_or(-1); }
 
 }  // namespace
@@ -221,15 +223,18 @@ std::string ending_note(const TurnResult& result, const TurnOptions& options, ui
     case TurnEnding::kToolCalls:
       return {};
     case TurnEnding::kLength:
-      return fmt::format("the answer is cut off at the limit of {} tokens (-n)", options.max_tokens);
+      // A raw text has no end of its own: that is where it was to stop.
+      return options.is_raw ? std::string()
+                            : fmt::format("the answer is cut off at the limit of {} (-n)", tokens(options.max_tokens));
     case TurnEnding::kThoughtsOnly:
-      return fmt::format("the limit of {} tokens (-n) was reached inside the thoughts, before an answer",
-                         options.max_tokens);
+      return fmt::format("the limit of {} (-n) was reached inside the thoughts, before an answer",
+                         tokens(options.max_tokens));
     case TurnEnding::kThoughtBudget:
-      return fmt::format("the thoughts were ended at their budget of {} tokens (--think-budget)",
-                         options.think_budget.value_or(0));
+      return fmt::format("the thoughts were ended at their budget of {} (--think-budget)",
+                         tokens(options.think_budget.value_or(0)));
     case TurnEnding::kContextFull:
-      return fmt::format("the answer is cut off: the context of {} tokens is full; a larger -c gives it room", context);
+      return fmt::format("the answer is cut off: the context of {} is full; a larger -c gives it room",
+                         tokens(context));
     case TurnEnding::kLoop:
       return fmt::format(
           "stopped: the model repeats itself ({} times the same {} tokens); --no-loop-guard lets it go on",

@@ -18,7 +18,7 @@ void expect_refused(const std::vector<std::string>& arguments, int exit_code, co
 
 TEST(ExitCodes, BadUsageIsOne) {
   expect_refused({}, 1, "subcommand is required");
-  expect_refused({"walk"}, 1, "there is no command \"walk\"; known are run, ");
+  expect_refused({"walk"}, 1, "there is no command \"walk\"; known are chat, run, ");
   expect_refused({"run", "--no-such-flag"}, 1, "--no-such-flag");
   expect_refused({"run", "-p", "hi", "-n", "many"}, 1, "many");
   expect_refused({"run", "-p", "hi", "-n", "-2"}, 1, "-n -2");

@@ -60,7 +60,7 @@ TEST(RunCommand, ThoughtsStayOutOfTheAnswer) {
 
 TEST(RunCommand, SaysWhenTheLimitEndsTheThoughts) {
   const ProcessResult result = run_carat({"run", "--think", "-p", "What is 456 + 378?", "--temp", "0", "-n", "6"});
-  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.exit_code, 11);
   EXPECT_EQ(result.out, "\n");
   EXPECT_THAT(result.err, HasSubstr("the limit of 6 tokens (-n) was reached inside the thoughts"));
 }
@@ -68,9 +68,9 @@ TEST(RunCommand, SaysWhenTheLimitEndsTheThoughts) {
 TEST(RunCommand, ASpecialTextInAQuestionIsOnlyText) {
   // As control tokens these would end the user's turn and start an answer of their own making.
   const ProcessResult plain = run_carat({"run", "--temp", "0", "-v", "-n", "1", "-p", "<turn|>"});
-  EXPECT_THAT(plain.err, HasSubstr("[prompt 1"));
+  EXPECT_THAT(plain.err, HasSubstr("prompt 0 reused + 18 new"));
   const ProcessResult raw = run_carat({"run", "--temp", "0", "-v", "-n", "1", "--raw", "-p", "<turn|>"});
-  EXPECT_THAT(raw.err, HasSubstr("[prompt 2 tokens"));  // <bos> and the one special token
+  EXPECT_THAT(raw.err, HasSubstr("prompt 0 reused + 2 new"));  // <bos> and the one special token
 }
 
 TEST(RunCommand, RefusesAPromptLongerThanTheContext) {
@@ -82,13 +82,13 @@ TEST(RunCommand, RefusesAPromptLongerThanTheContext) {
 
 TEST(RunCommand, SaysWhenTheContextCutsTheAnswer) {
   const ProcessResult result = run_carat({"run", "-p", "What is nginx?", "-c", "20", "--temp", "0"});
-  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.exit_code, 12);
   EXPECT_THAT(result.err, HasSubstr("the answer is cut off: the context of 20 tokens is full"));
 }
 
 TEST(RunCommand, FlagsWithoutEffectAreNamed) {
   const ProcessResult layers = run_carat({"run", "-p", "hi", "-n", "1", "--device", "cpu", "-ngl", "99"});
-  EXPECT_EQ(layers.exit_code, 0);
+  EXPECT_EQ(layers.exit_code, 10);  // cut off at -n
   EXPECT_THAT(layers.err, HasSubstr("-ngl 99 has no effect"));
   EXPECT_THAT(run_carat({"run", "-p", "hi", "-n", "1", "-fa", "on", "-v"}).err, HasSubstr("-fa on has no effect"));
 }

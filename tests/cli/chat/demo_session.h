@@ -6,12 +6,9 @@
 #include <string_view>
 
 #include "cli/chat/session.h"
+#include "cli/chat/weather_tool.h"
 
 namespace carat::test {
-
-inline constexpr std::string_view kWeatherTool = R"([{"type": "function", "function": {"name": "get_weather",
-    "description": "Get the weather for a city", "parameters": {"type": "object",
-    "properties": {"city": {"type": "string", "description": "City name"}}, "required": ["city"]}}}])";
 
 std::shared_ptr<const text::Vocab> demo_vocab();
 
