@@ -268,7 +268,7 @@ TEST_F(ZshCompletion, AtAPrompt) {
   write_text(folder_.file("one-model.gguf"), "");
   TmuxSession session({"zsh", "-f", "-i"});
   session.send_line("cd '" + folder_.path().string() +
-                    "'; fpath=(. $fpath); autoload -Uz compinit; compinit -u -D; PS1='ready> '; clear");
+                    "'; fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -D; PS1='ready> '; clear");
   ASSERT_TRUE(has_clear_screen(session));
   const auto type_and_tab = [&session](const std::string& text) {
     session.send_text(text);
