@@ -127,7 +127,7 @@ class WindowWatch {
 };
 
 // Signals of the keyboard are off while a line is edited: Ctrl-C and Ctrl-Z are keys like others. So libedit need not
-// handle signals (it would send them on to the whole process group).
+// handle signals (it would send them on to the whole process group). CR stays CR, so that pasted CR LF is one newline.
 class LibeditEditor : public TerminalEditor {
  public:
   LibeditEditor(int output, Complete complete);
@@ -177,7 +177,7 @@ LibeditEditor::LibeditEditor(int output, Complete complete) : output_(output), c
   el_wset(edit_, EL_HIST, &history_w, history_);
   el_wset(edit_, EL_GETCFN, &get_character);
   el_wset(edit_, EL_SIGNAL, 0);
-  el_wset(edit_, EL_SETTY, L"-d", L"-isig", static_cast<wchar_t*>(nullptr));
+  el_wset(edit_, EL_SETTY, L"-d", L"-isig", L"-icrnl", static_cast<wchar_t*>(nullptr));
   bind(L"^R", L"em-inc-search-prev");
   bind(L"^W", L"ed-delete-prev-word");
   bind(L"^U", L"vi-kill-line-prev");
@@ -343,7 +343,8 @@ LineEditor::Read LibeditEditor::read(std::string_view prompt, std::string& line)
   TerminalGuard guard(STDIN_FILENO, output_);
   const WindowWatch watch;
   guard_ = &guard;
-  el_resize(edit_);  // the window may have changed since the last line
+  el_resize(edit_);                 // the window may have changed since the last line
+  el_wset(edit_, EL_PREP_TERM, 1);  // before the prompt: a key pressed once it shows is the editor's
   int count = 0;
   const wchar_t* typed = el_wgets(edit_, &count);
   guard_ = nullptr;

@@ -74,20 +74,24 @@ void ThoughtView::draw(bool line_ends) {
   line_.erase(0, wrapped.back().source);
 }
 
-void ThoughtView::show_summary(const std::string& text, bool last) {
+// The tokens are left out where there is no room for them.
+void ThoughtView::show_summary(const std::string& time, const std::string& tokens, bool last) {
   const size_t width = std::max(screen_.columns(), 2u) - 1;
-  region_.update({dimmed(cut_to_width(text, width), screen_)}, last ? 1 : 0);
+  const std::string whole = time + tokens;
+  const std::string_view text = text_width(whole) <= width ? std::string_view(whole) : cut_to_width(time, width);
+  region_.update({dimmed(text, screen_)}, last ? 1 : 0);
   region_.flush();
 }
 
 void ThoughtView::progress(double seconds, uint32_t tokens) {
   if (show_ != ShowThinking::kSummary || !screen_.can_move_cursor) return;
-  show_summary(fmt::format("thinking… {:.0f} s, {}", std::floor(seconds), count_of_tokens(tokens)), false);
+  show_summary(fmt::format("thinking… {:.0f} s", std::floor(seconds)), ", " + count_of_tokens(tokens), false);
 }
 
 void ThoughtView::finish(double seconds, uint32_t tokens) {
   if (show_ == ShowThinking::kSummary && screen_.is_terminal) {
-    return show_summary(fmt::format("thought for {:.1f} s ({})", seconds, count_of_tokens(tokens)), true);
+    return show_summary(fmt::format("thought for {:.1f} s", seconds), fmt::format(" ({})", count_of_tokens(tokens)),
+                        true);
   }
   if (show_ != ShowThinking::kFull) return;
   if (plain_) {

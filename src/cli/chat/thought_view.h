@@ -33,7 +33,7 @@ class ThoughtView {
  private:
   void take(std::string_view text);
   void draw(bool line_ends);
-  void show_summary(const std::string& text, bool last);
+  void show_summary(const std::string& time, const std::string& tokens, bool last);
 
   Screen screen_;
   ShowThinking show_;
