@@ -21,6 +21,8 @@ inline constexpr uint32_t kMaxRepetition = 1'000'000;
 inline constexpr size_t kMaxSchemaRules = 20'000;       // distinct combinations of subschemas
 inline constexpr size_t kMaxAlternatives = 256;         // of anyOf, oneOf and types multiplied out at one place
 inline constexpr size_t kMaxProperties = 1000;          // of one object
+inline constexpr size_t kMaxNameBytes = 1000;           // of a property
+inline constexpr uint32_t kMaxMultipleOf = 100;         // where the multiples cannot be written out
 inline constexpr size_t kMaxEnumeratedValues = 20'000;  // of an enum, or multiples written out
 inline constexpr int kMaxIntegerDigits = 15;            // what every JSON reader keeps exactly
 

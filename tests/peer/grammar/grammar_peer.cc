@@ -1,0 +1,128 @@
+// What the peer tests run:
+//   grammar_peer outputs VOCAB.gguf COUNT   stdout: JSON [{"name", "schema", "outputs": [...]}], random outputs within
+//                                           the masks for each schema that must have a grammar
+//   grammar_peer speed VOCAB.gguf           stdout: JSON with the cost of masks
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "gguf/reader.h"
+#include "text/grammar/json_schema.h"
+#include "text/grammar/matcher.h"
+#include "text/grammar/random_walk.h"
+#include "text/grammar/schema_cases.h"
+#include "text/tokenizer.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using carat::text::TokenId;
+using carat::text::Tokenizer;
+using carat::text::Vocab;
+namespace grammar = carat::text::grammar;
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+nlohmann::json outputs(const std::shared_ptr<const Vocab>& vocab, size_t count) {
+  const Tokenizer tokenizer(vocab);
+  const auto trie = std::make_shared<const grammar::TokenTrie>(vocab);
+  nlohmann::json answers = nlohmann::json::array();
+  for (const grammar::test::SchemaCase& each : grammar::test::schema_cases()) {
+    if (!each.error.empty()) continue;
+    std::vector<std::vector<TokenId>> examples;
+    for (const std::string& text : each.valid) examples.push_back(tokenizer.encode(text));
+    carat::test::Random random(20260822);
+    const auto compiled = grammar::compile(grammar::grammar_from_json_schema(each.schema), trie);
+    answers.push_back({{"name", each.name},
+                       {"schema", each.schema},
+                       {"outputs", grammar::test::random_outputs(random, compiled, examples, count)}});
+  }
+  return answers;
+}
+
+// The valid instances of the file, token by token: first with nothing remembered, then again with new matchers (what a
+// second answer costs), then again with the same states known.
+nlohmann::json speed(const std::shared_ptr<const Vocab>& vocab) {
+  const Tokenizer tokenizer(vocab);
+  const auto start = Clock::now();
+  const auto trie = std::make_shared<const grammar::TokenTrie>(vocab);
+  nlohmann::json result = {{"tokens", vocab->size()}, {"trie_milliseconds", microseconds_since(start) / 1e3}};
+  double compile_time = 0, worst_first = 0, sums[3] = {};
+  size_t steps = 0;
+  for (const grammar::test::SchemaCase& each : grammar::test::schema_cases()) {
+    if (!each.error.empty() || each.valid.empty()) continue;
+    const auto compile_start = Clock::now();
+    const auto compiled = grammar::compile(grammar::grammar_from_json_schema(each.schema), trie);
+    compile_time = std::max(compile_time, microseconds_since(compile_start));
+    for (const std::string& text : each.valid) {
+      const auto tokens = tokenizer.encode(text);
+      steps += tokens.size() + 1;
+      for (int round = 0; round < 2; ++round) {
+        grammar::GrammarMatcher matcher(compiled);
+        for (size_t i = 0; i <= tokens.size(); ++i) {
+          const auto step = Clock::now();
+          const bool possible = !matcher.allowed().empty();
+          if (i < tokens.size() && possible) matcher.accept(tokens[i]);
+          const double cost = microseconds_since(step);
+          sums[round] += cost;
+          if (round == 0) worst_first = std::max(worst_first, cost);
+        }
+      }
+    }
+  }
+  result["largest_compile_milliseconds"] = compile_time / 1e3;
+  result["steps"] = steps;
+  result["first_microseconds"] = sums[0] / static_cast<double>(steps);
+  result["first_worst_milliseconds"] = worst_first / 1e3;
+  result["second_answer_microseconds"] = sums[1] / static_cast<double>(steps);
+  return result;
+}
+
+// A long answer, as a model gives it: a list of records. The average over all its tokens.
+double long_answer_microseconds(const std::shared_ptr<const Vocab>& vocab) {
+  constexpr std::string_view kSchema =
+      R"({"type":"array","items":{"type":"object","properties":{"name":{"type":"string","maxLength":40},"note":{"type":
+      "string"},"count":{"type":"integer","minimum":0,"maximum":999},"kind":{"enum":["small","large"]}},
+      "required":["name","note","count","kind"],"additionalProperties":false}})";
+  std::string text = "[";
+  for (int i = 0; i < 100; ++i) {
+    text += fmt::format(
+        R"({}{{"name": "item number {}","note": "some words about it, {} of them","count": {},"kind": "{}"}})",
+        i == 0 ? "" : ", ", i, i * i, i % 1000, i % 3 == 0 ? "small" : "large");
+  }
+  const auto tokens = Tokenizer(vocab).encode(text + "]");
+  const auto compiled = grammar::compile(grammar::grammar_from_json_schema(kSchema), vocab);
+  grammar::GrammarMatcher matcher(compiled);
+  const auto start = Clock::now();
+  for (const TokenId token : tokens) {
+    if (!matcher.allowed().allows(token)) throw std::runtime_error("the long answer is not allowed");
+    matcher.accept(token);
+  }
+  return microseconds_since(start) / static_cast<double>(tokens.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  if ((mode != "outputs" || argc != 4) && (mode != "speed" || argc != 3)) {
+    throw std::invalid_argument("usage: grammar_peer outputs VOCAB.gguf COUNT | speed VOCAB.gguf");
+  }
+  const auto file = carat::gguf::ModelFile::open(argv[2]);
+  const auto vocab = Vocab::from_metadata(file->metadata());
+  nlohmann::json answer = mode == "outputs" ? outputs(vocab, std::stoul(argv[3])) : speed(vocab);
+  if (mode == "speed") answer["long_answer_microseconds"] = long_answer_microseconds(vocab);
+  std::cout << answer.dump() << "\n";
+  return 0;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "grammar_peer: {}\n", error.what());
+  return 1;
+}
