@@ -127,7 +127,8 @@ class WindowWatch {
 };
 
 // Signals of the keyboard are off while a line is edited: Ctrl-C and Ctrl-Z are keys like others. So libedit need not
-// handle signals (it would send them on to the whole process group). CR stays CR, so that pasted CR LF is one newline.
+// handle signals (it would send them on to the whole process group). CR and LF stay what they are, so that both
+// together in pasted text are one newline.
 class LibeditEditor : public TerminalEditor {
  public:
   LibeditEditor(int output, Complete complete);
@@ -177,7 +178,7 @@ LibeditEditor::LibeditEditor(int output, Complete complete) : output_(output), c
   el_wset(edit_, EL_HIST, &history_w, history_);
   el_wset(edit_, EL_GETCFN, &get_character);
   el_wset(edit_, EL_SIGNAL, 0);
-  el_wset(edit_, EL_SETTY, L"-d", L"-isig", L"-icrnl", static_cast<wchar_t*>(nullptr));
+  el_wset(edit_, EL_SETTY, L"-d", L"-isig", L"-icrnl", L"-inlcr", static_cast<wchar_t*>(nullptr));
   bind(L"^R", L"em-inc-search-prev");
   bind(L"^W", L"ed-delete-prev-word");
   bind(L"^U", L"vi-kill-line-prev");

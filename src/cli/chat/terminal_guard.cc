@@ -45,8 +45,8 @@ void TerminalGuard::resume() { send(kPasteBracketsOn); }
 
 void restore_terminal() noexcept {
   if (!is_active.exchange(false)) return;
+  if (guarded.has_saved) ::tcsetattr(guarded.input, TCSANOW, &guarded.saved);
   send(kPasteBracketsOff);
-  if (guarded.has_saved) ::tcsetattr(guarded.input, TCSADRAIN, &guarded.saved);
 }
 
 }  // namespace carat::cli
