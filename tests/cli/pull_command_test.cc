@@ -110,8 +110,9 @@ TEST_F(PullCommand, WhatWasPulledIsListedAndRuns) {
 
   const ProcessResult listed = run_carat({"ls", "--json"});
   ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  const json inventory = json::parse(listed.out);
   json found;
-  for (const json& entry : json::parse(listed.out)["models"]) {
+  for (const json& entry : inventory["models"]) {
     if (entry["name"] == "hf:maker/tiny-GGUF:F32") found = entry;
   }
   EXPECT_EQ(found["path"], snapshot().string());
@@ -251,7 +252,7 @@ TEST_F(LsCommand, NamesWorkAfterMInEveryCommand) {
                                                   {"tokenize", "hi"},
                                                   {"kernels", "--gpu", "H200,9.0,132,141"},
                                                   {"plan", "--gpu", "H200,9.0,132,141"},
-                                                  {"run", "-p", "hi", "-n", "1"}}) {
+                                                  {"run", "--raw", "-p", "hi", "-n", "1"}}) {
     std::vector<std::string> arguments = command;
     arguments.insert(arguments.end(), {"-m", "demo-moe-q8_0"});
     const ProcessResult result = run_carat(arguments);
