@@ -47,6 +47,8 @@ Completion complete_word(std::string_view word, const std::vector<std::string>& 
 
 #ifndef CARAT_HAVE_LIBEDIT
 
+bool TerminalEditor::is_available() { return false; }
+
 std::unique_ptr<TerminalEditor> TerminalEditor::open(int, Complete) { return nullptr; }
 
 #else
@@ -368,6 +370,8 @@ void LibeditEditor::remember(const std::string& entry) {
 }
 
 }  // namespace
+
+bool TerminalEditor::is_available() { return true; }
 
 std::unique_ptr<TerminalEditor> TerminalEditor::open(int output, Complete complete) {
   const char* kind = std::getenv("TERM");

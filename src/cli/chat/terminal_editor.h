@@ -16,6 +16,8 @@ class TerminalEditor {
  public:
   using Complete = std::function<std::vector<std::string>(std::string_view line, size_t cursor)>;
 
+  // Whether this build has libedit.
+  static bool is_available();
   // Null in a build without libedit, and where standard input or `output` is no terminal that an editor can work with.
   static std::unique_ptr<TerminalEditor> open(int output, Complete complete);
 
