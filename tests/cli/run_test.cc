@@ -87,7 +87,8 @@ TEST(RunCommand, SaysWhenTheContextCutsTheAnswer) {
 }
 
 TEST(RunCommand, FlagsWithoutEffectAreNamed) {
-  const ProcessResult layers = run_carat({"run", "-p", "hi", "-n", "1", "--device", "cpu", "-ngl", "99"});
+  const ProcessResult layers =
+      run_carat({"run", "-p", "hi", "-n", "1", "--temp", "0", "--device", "cpu", "-ngl", "99"});
   EXPECT_EQ(layers.exit_code, 10);  // cut off at -n
   EXPECT_THAT(layers.err, HasSubstr("-ngl 99 has no effect"));
   EXPECT_THAT(run_carat({"run", "-p", "hi", "-n", "1", "-fa", "on", "-v"}).err, HasSubstr("-fa on has no effect"));

@@ -9,6 +9,7 @@
 #include "text/conversation_json.h"
 #include "text/grammar/compiled_grammar.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/json_schema.h"
 
 namespace carat::cli {
 
@@ -56,7 +57,11 @@ std::shared_ptr<const text::grammar::CompiledGrammar> make_grammar(const ChatFla
   if (!flags.json_schema.empty() && !flags.grammar.empty()) {
     fail(ErrorCode::kBadArgument, "give either --json-schema or --grammar, not both");
   }
-  if (!flags.json_schema.empty()) fail(ErrorCode::kUnsupported, "--json-schema: pending");
+  if (!flags.json_schema.empty()) {
+    return read_named("--json-schema", flags.json_schema, [&](const std::string& source) {
+      return text::grammar::compile(text::grammar::grammar_from_json_schema(source), vocab);
+    });
+  }
   if (!flags.grammar.empty()) {
     return read_named("--grammar", flags.grammar, [&](const std::string& source) {
       return text::grammar::compile(text::grammar::parse_gbnf(source), vocab);
