@@ -1,5 +1,10 @@
 #include "cli/pull_progress.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <string_view>
+
 #include "base/byte_size.h"
 
 namespace carat::cli {
@@ -11,6 +16,12 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kBetweenLines{200};
 constexpr std::chrono::seconds kRateWindow{8};
 constexpr double kShortestRate = 0.5;  // seconds
+
+// Asked each time, because a window can change its size.
+size_t stderr_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
 }  // namespace
 
 void TransferRate::add(uint64_t bytes, Time now) {
@@ -48,6 +59,14 @@ std::string describe_progress(const hub::DownloadProgress& progress, std::option
   return text;
 }
 
+std::string fit_progress(const hub::DownloadProgress& progress, std::optional<double> bytes_per_second,
+                         size_t columns) {
+  std::string text = describe_progress(progress, bytes_per_second);
+  if (text.size() <= columns) return text;
+  text.erase(0, progress.path.size() + std::string_view(": ").size());
+  return text.substr(0, columns);
+}
+
 PullProgress::PullProgress(const hub::PullPlan& plan) : plan_(plan), started_(steady_clock::now()) {
   if (plan.missing_bytes() == 0) return;
   write_stderr(fmt::format("carat: downloading {} of {} into {}\n", byte_size(plan.missing_bytes()),
@@ -60,7 +79,7 @@ void PullProgress::show(const hub::DownloadProgress& progress) {
   if (!stderr_is_terminal()) return show_plain(progress);
   if (now - shown_ < kBetweenLines && progress.done < progress.total) return;
   shown_ = now;
-  line_.show(describe_progress(progress, rate_.bytes_per_second()));
+  line_.show(fit_progress(progress, rate_.bytes_per_second(), stderr_columns() - 1));
 }
 
 void PullProgress::show_plain(const hub::DownloadProgress& progress) {

@@ -33,6 +33,9 @@ std::string describe_progress(const hub::DownloadProgress& progress, std::option
 // "9 s", "1 min 9 s", "2 h 5 min"
 std::string describe_seconds(uint64_t seconds);
 
+// The same in at most `columns`: without the file's name where there is no room for it, then cut.
+std::string fit_progress(const hub::DownloadProgress& progress, std::optional<double> bytes_per_second, size_t columns);
+
 // Shows a pull on stderr: one line in place on a terminal, otherwise a line for each quarter of a file.
 class PullProgress {
  public:

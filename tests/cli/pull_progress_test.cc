@@ -18,6 +18,13 @@ TEST(PullProgress, DescribesADownload) {
             "m.gguf: reading the 1.00 kB that are here, 50 %");
 }
 
+TEST(PullProgress, FitsNarrowTerminals) {
+  const hub::DownloadProgress progress{Stage::kDownloading, "folder/a-long-name.gguf", 1'200'000'000, 4'300'000'000};
+  EXPECT_EQ(fit_progress(progress, 45.1e6, 80), describe_progress(progress, 45.1e6));
+  EXPECT_EQ(fit_progress(progress, 45.1e6, 60), "1.20 GB of 4.30 GB, 27 %, 45.1 MB/s, 1 min 8 s left");
+  EXPECT_EQ(fit_progress(progress, 45.1e6, 39), "1.20 GB of 4.30 GB, 27 %, 45.1 MB/s, 1 ");
+}
+
 TEST(PullProgress, DescribesTimes) {
   EXPECT_EQ(describe_seconds(0), "0 s");
   EXPECT_EQ(describe_seconds(59), "59 s");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "hub/sha256.h"
@@ -22,9 +23,29 @@ ServerReply status_reply(int status) { return {.status = status, .headers = {}, 
 }  // namespace
 
 FakeHub::FakeHub(std::string id)
-    : id_(std::move(id)), server_([this](const ServerRequest& request) { return answer(request); }) {}
+    : id_(std::move(id)),
+      file_prefix_(fmt::format("/{}/resolve/{}/", id_, kCommit)),
+      server_([this](const ServerRequest& request) { return answer(request); }) {}
 
-void FakeHub::add_file(const std::string& path, const std::string& content) { files_[path] = content; }
+void FakeHub::add_file(const std::string& path, const std::string& content) {
+  const std::lock_guard lock(mutex_);
+  files_[path] = content;
+}
+
+void FakeHub::lie_about(const std::string& path, const std::string& listing_entry) {
+  const std::lock_guard lock(mutex_);
+  lies_[path] = listing_entry;
+}
+
+void FakeHub::set_page_size(size_t files) {
+  const std::lock_guard lock(mutex_);
+  page_size_ = files;
+}
+
+void FakeHub::require_token(const std::string& token) {
+  const std::lock_guard lock(mutex_);
+  token_ = token;
+}
 
 void FakeHub::change_next_file(Change change) {
   const std::lock_guard lock(mutex_);
@@ -36,34 +57,38 @@ void FakeHub::change_next_api(Change change) {
   api_changes_.push_back(std::move(change));
 }
 
+bool FakeHub::is_file_request(const ServerRequest& request) const { return request.target.starts_with(file_prefix_); }
+
 std::vector<ServerRequest> FakeHub::file_requests() const {
   std::vector<ServerRequest> found;
   for (const ServerRequest& request : server_.requests()) {
-    if (request.target.find("/resolve/") != std::string::npos) found.push_back(request);
+    if (is_file_request(request)) found.push_back(request);
   }
   return found;
 }
 
 ServerReply FakeHub::answer(const ServerRequest& request) {
-  const std::string files = fmt::format("/{}/resolve/{}/", id_, kCommit);
-  const bool is_file = request.target.starts_with(files);
   ServerReply reply;
-  const auto authorization = request.headers.find("authorization");
-  if (!token_.empty() && (authorization == request.headers.end() || authorization->second != "Bearer " + token_)) {
-    reply = status_reply(401);
-  } else {
-    reply = is_file ? answer_file(request.target.substr(files.size()), request) : answer_api(request.target);
-  }
   Change change;
   {
     const std::lock_guard lock(mutex_);
-    std::deque<Change>& changes = is_file ? file_changes_ : api_changes_;
+    reply = honest_answer(request);
+    std::deque<Change>& changes = is_file_request(request) ? file_changes_ : api_changes_;
     if (!changes.empty()) {
       change = std::move(changes.front());
       changes.pop_front();
     }
   }
   return change ? change(request, std::move(reply)) : reply;
+}
+
+ServerReply FakeHub::honest_answer(const ServerRequest& request) const {
+  const auto authorization = request.headers.find("authorization");
+  if (!token_.empty() && (authorization == request.headers.end() || authorization->second != "Bearer " + token_)) {
+    return status_reply(401);
+  }
+  if (is_file_request(request)) return answer_file(request.target.substr(file_prefix_.size()), request);
+  return answer_api(request.target);
 }
 
 std::string FakeHub::listing_entry(const std::string& path) const {

@@ -25,12 +25,11 @@ class FakeHub {
   // Requests for the content of files.
   std::vector<ServerRequest> file_requests() const;
 
-  // All before the first request.
   void add_file(const std::string& path, const std::string& content);
   // What the listing says instead of the truth: a JSON object per file, by path.
-  void lie_about(const std::string& path, const std::string& listing_entry) { lies_[path] = listing_entry; }
-  void set_page_size(size_t files) { page_size_ = files; }
-  void require_token(const std::string& token) { token_ = token; }
+  void lie_about(const std::string& path, const std::string& listing_entry);
+  void set_page_size(size_t files);
+  void require_token(const std::string& token);
 
   // The next requests for files, or for the API, are answered with a change, in this order.
   void change_next_file(Change change);
@@ -38,16 +37,21 @@ class FakeHub {
 
  private:
   ServerReply answer(const ServerRequest& request);
+  // The rest with the mutex held.
+  ServerReply honest_answer(const ServerRequest& request) const;
   ServerReply answer_api(const std::string& target) const;
   ServerReply answer_file(const std::string& path, const ServerRequest& request) const;
   std::string listing_entry(const std::string& path) const;
 
-  std::string id_;
+  bool is_file_request(const ServerRequest& request) const;
+
+  const std::string id_;
+  const std::string file_prefix_;
+  std::mutex mutex_;  // the server's thread reads what the test's writes
   std::map<std::string, std::string> files_;
   std::map<std::string, std::string> lies_;
   size_t page_size_ = 1000;
   std::string token_;
-  std::mutex mutex_;
   std::deque<Change> file_changes_;
   std::deque<Change> api_changes_;
   HttpServer server_;  // last: its thread uses all of the above
