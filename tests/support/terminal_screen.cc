@@ -75,10 +75,6 @@ void TerminalScreen::control(char character) {
   wrap_pending_ = false;
 }
 
-void TerminalScreen::erase_from(size_t line, size_t column) {
-  for (size_t i = column; i < columns_; ++i) history_[line][i] = {};
-}
-
 void TerminalScreen::set_style(std::string_view parameters) {
   ++style_changes_;
   if (parameters.empty() || parameters == "0") return style_.clear();
@@ -90,18 +86,10 @@ void TerminalScreen::escape(std::string_view parameters, char final) {
   if (final == 'm') return set_style(parameters);
   ++movements_;
   wrap_pending_ = false;
-  const size_t count = number_in(parameters, 1);
   if (final == 'A') {
-    row_ -= std::min(row_, count);
-  } else if (final == 'B') {
-    row_ = std::min(row_ + count, rows_ - 1);
-  } else if (final == 'G') {
-    column_ = std::min(std::max<size_t>(count, 1), columns_) - 1;
+    row_ -= std::min(row_, number_in(parameters, 1));
   } else if (final == 'K' && parameters.empty()) {
-    erase_from(top_ + row_, column_);
-  } else if (final == 'J' && parameters.empty()) {
-    erase_from(top_ + row_, column_);
-    for (size_t line = top_ + row_ + 1; line < history_.size(); ++line) erase_from(line, 0);
+    for (size_t i = column_; i < columns_; ++i) row()[i] = {};
   } else {
     throw std::runtime_error(fmt::format("the terminal got the sequence ESC [ {} {}", parameters, final));
   }

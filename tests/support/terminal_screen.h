@@ -8,8 +8,9 @@
 namespace carat::test {
 
 // A terminal as far as carat's output needs one: what a person would see after some bytes, with everything that has
-// scrolled off the top. Widths of characters come from the C library. A control character or escape sequence that it
-// does not know throws std::runtime_error: the tests are to notice.
+// scrolled off the top. Widths of characters come from the C library. It knows newline, CR, styles, cursor up and
+// erasing to the end of the line; anything else throws std::runtime_error, so that tests notice what they do not
+// expect.
 class TerminalScreen {
  public:
   TerminalScreen(size_t columns, size_t rows);
@@ -41,7 +42,6 @@ class TerminalScreen {
   void escape(std::string_view parameters, char final);
   void set_style(std::string_view parameters);
   Row& row() { return history_[top_ + row_]; }
-  void erase_from(size_t line, size_t column);
 
   size_t columns_;
   size_t rows_;

@@ -1,7 +1,5 @@
 #include "cli/chat/live_region.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
@@ -15,13 +13,13 @@ size_t LiveRegion::rows_of(const Line& line) const {
 
 size_t LiveRegion::capacity() const { return std::max(screen_.rows(), 3u) - 1; }
 
-// From the end of the last shown line to the start of `line`, with everything from there on erased.
+// From the end of the last shown line up to the start of `line`, erasing each row on the way. (To erase the rest of the
+// screen at once would be shorter, but in its first column tmux takes that for a request to keep what was there.)
 void LiveRegion::go_to(size_t line) {
   size_t rows = 0;
   for (size_t i = line; i < shown_.size(); ++i) rows += rows_of(shown_[i]);
-  rows = std::min<size_t>(rows, screen_.rows());
-  if (rows > 1) output_ += fmt::format("\x1b[{}A", rows - 1);
-  output_ += "\r\x1b[J";
+  output_ += "\r\x1b[K";
+  for (size_t row = 1; row < std::min<size_t>(rows, screen_.rows()); ++row) output_ += "\x1b[A\x1b[K";
 }
 
 void LiveRegion::update(const std::vector<Line>& lines, size_t settled) {
