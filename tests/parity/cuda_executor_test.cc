@@ -98,6 +98,8 @@ TEST_P(CudaExecutorTest, SwitchesDoNotMatter) {
   EXPECT_EQ(relative_error(run(model, tokens, 1, "overlap=off"), decode), 0.0) << "overlap changes when, not what";
   EXPECT_LT(relative_error(run(model, tokens, 1, "decode=gemm"), decode), wide_tolerance(GetParam()));
   const test::Logits prompt = run(model, tokens, 60);
+  EXPECT_EQ(relative_error(run(model, tokens, 60, "ple.table=host"), prompt), 0.0) << "the same rows from elsewhere";
+  EXPECT_EQ(relative_error(run(model, tokens, 1, "ple.table=host"), decode), 0.0);
   // The same bf16 values in every layer; only the LM head of many rows runs another way without a copy of its weights.
   EXPECT_LT(relative_error(run(model, tokens, 60, "gemm.weights=unpacked"), prompt), wide_tolerance(GetParam()));
 }

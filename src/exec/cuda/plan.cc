@@ -97,14 +97,16 @@ constexpr Layout kLayouts[] = {{true, true, kRoomyChunk}, {true, true, 2048}, {t
 size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const PlanRequest& request,
                uint32_t context) {
   const auto wish = request.kernels.find("gemm.weights");
+  const auto table_wish = request.kernels.find("ple.table");
   plan.context = context;
   size_t tried = 0;
   for (size_t i = 0; i < std::size(kLayouts); ++i) {
     const Layout& layout = kLayouts[i];
     if (wish && (*wish == "resident") != layout.bf16) continue;
+    if (table_wish && !layout.table) continue;  // a wish replaces giving the table's place up
     tried = i;
     plan.placement.resident_bf16 = layout.bf16;
-    plan.placement.ple_on_device = layout.table;
+    plan.placement.ple_on_device = table_wish ? *table_wish == "device" : layout.table;
     plan.chunk = request.chunk != 0 ? request.chunk : std::min(layout.chunk, round_up(context, kContextUnit));
     plan.chunk = std::max(plan.chunk, request.sequences);  // a step of all sequences is one pass
     add_up(plan, model, gpu);
@@ -155,8 +157,11 @@ std::string explain_chunk(const Plan& plan, const PlanRequest& request, size_t l
                : "larger ones do not fit beside the rest";
 }
 
-std::string explain_table(const Plan& plan) {
+std::string explain_table(const Plan& plan, const PlanRequest& request) {
   if (plan.weights.ple_table == 0) return "";
+  if (request.kernels.find("ple.table")) {
+    return plan.placement.ple_on_device ? "on the GPU: asked for" : "in page-locked host memory: asked for";
+  }
   return plan.placement.ple_on_device ? "on the GPU: it fits"
                                       : "in page-locked host memory: no room on the GPU, so the GPU gathers its rows "
                                         "over the bus";
@@ -171,6 +176,11 @@ class Decisions {
     add("gemm.weights", resident ? "resident" : "unpacked",
         resident ? "a bf16 copy of the weights fits"
                  : "no room for a bf16 copy of the weights: each product unpacks its own first");
+  }
+
+  void decide_table() {
+    if (plan_.weights.ple_table == 0) return;
+    add("ple.table", plan_.placement.ple_on_device ? "device" : "host", explain_table(plan_, request_));
   }
 
   void decide_decode() {
@@ -293,10 +303,11 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
     return other.fits;
   });
   plan.chunk_reason = explain_chunk(plan, request, layout);
-  plan.table_reason = explain_table(plan);
+  plan.table_reason = explain_table(plan, request);
 
   Decisions decisions(plan, gpu, request);
   decisions.decide_weights();
+  decisions.decide_table();
   decisions.decide_decode();
   decisions.decide_overlap();
   decisions.decide_attention(config);

@@ -284,10 +284,12 @@ TEST(Plan, EverySequenceHasARowAndAnOutput) {
 
 TEST(Plan, KernelWishesAreGranted) {
   const model::Model& model = model_of("e4b", "q8_0");
-  const Plan plan =
-      make_plan(model, made_up_gpu(90, 141),
-                request_of(4096, "gemm.weights=unpacked,decode=gemm,launch=single,overlap=off,attention=small"));
+  const Plan plan = make_plan(model, made_up_gpu(90, 141),
+                              request_of(4096,
+                                         "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,overlap=off,"
+                                         "attention=small"));
   EXPECT_FALSE(plan.placement.resident_bf16);
+  EXPECT_FALSE(plan.placement.ple_on_device);
   EXPECT_FALSE(plan.use_matvec);
   EXPECT_FALSE(plan.use_graphs);
   EXPECT_FALSE(plan.overlap);
@@ -306,6 +308,17 @@ TEST(Plan, CopiesThatWereAskedForAreNotDropped) {
   EXPECT_FALSE(plan.fits);
   EXPECT_TRUE(plan.placement.resident_bf16);
   EXPECT_EQ(decision(plan, "gemm.weights"), "resident");
+}
+
+TEST(Plan, TheTableGoesWhereItWasAskedFor) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  const Plan host = make_plan(model, made_up_gpu(90, 141), request_of(4096, "ple.table=host"));
+  EXPECT_FALSE(host.placement.ple_on_device);
+  EXPECT_TRUE(host.placement.resident_bf16);
+  const Plan device = make_plan(model, made_up_gpu(90, 141), request_of(4096));
+  EXPECT_EQ(device.total_bytes - host.total_bytes, device.weights.ple_table);
+  EXPECT_EQ(decision(device, "ple.table"), "device");
+  EXPECT_EQ(decision(make_plan(model_of("12b", "q8_0"), made_up_gpu(90, 141), request_of(4096)), "ple.table"), "");
 }
 
 TEST(Plan, TilesFollowTheSharedMemory) {
