@@ -27,9 +27,9 @@ inline constexpr size_t kMaxEnumeratedValues = 20'000;  // of an enum, or multip
 inline constexpr int kMaxIntegerDigits = 15;            // what every JSON reader keeps exactly
 
 // Matching. A text may be read in several ways at once; that many are followed, and a mask may take that much work
-// (a few hundred million simple steps would be seconds).
+// (a second or so).
 inline constexpr size_t kMaxReadings = 4096;
-inline constexpr uint64_t kMaxWork = 100'000'000;
+inline constexpr uint64_t kMaxWork = 40'000'000;
 // Up to this many readings a mask is put together from the masks of their positions, beyond it is computed as a whole.
 inline constexpr size_t kMaxReadingsForLocalMasks = 16;
 // Memory of one matcher: emptied beyond the first between two steps, an Error beyond the second within one.

@@ -5,33 +5,34 @@
 #include <stdexcept>
 #include <utility>
 
-#include "text/grammar/limits.h"
-
 namespace carat::text::grammar {
 
 namespace {
 
-std::unique_ptr<StateTable> new_table(const CompiledGrammar& grammar) {
-  return std::make_unique<StateTable>(grammar.automaton(), grammar.trie().longest_token());
+std::unique_ptr<StateTable> new_table(const CompiledGrammar& grammar, uint64_t max_work) {
+  return std::make_unique<StateTable>(grammar.automaton(), grammar.trie().longest_token(), max_work);
 }
 
 }  // namespace
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar, uint64_t max_work)
     : grammar_(std::move(grammar)),
-      table_(new_table(*grammar_)),
+      max_work_(max_work),
+      table_(new_table(*grammar_, max_work)),
       state_(table_->start()),
       none_(grammar_->trie().vocab().size()) {}
 
 GrammarMatcher::GrammarMatcher(const GrammarMatcher& other)
     : grammar_(other.grammar_),
-      table_(new_table(*grammar_)),
+      max_work_(other.max_work_),
+      table_(new_table(*grammar_, max_work_)),
       state_(table_->import(*other.table_, other.state_)),
       none_(other.none_),
       finished_(other.finished_) {}
 
 GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher other) noexcept {
   std::swap(grammar_, other.grammar_);
+  std::swap(max_work_, other.max_work_);
   std::swap(table_, other.table_);
   std::swap(masks_, other.masks_);
   std::swap(state_, other.state_);
@@ -42,7 +43,7 @@ GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher other) noexcept {
 
 void GrammarMatcher::make_room() {
   if (table_->bytes() > kMatcherCacheBytes) {
-    auto fresh = new_table(*grammar_);
+    auto fresh = new_table(*grammar_, max_work_);
     state_ = fresh->import(*table_, state_);
     table_ = std::move(fresh);
     masks_.clear();  // they are known by numbers of the old table

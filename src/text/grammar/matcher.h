@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 
 #include "text/grammar/compiled_grammar.h"
+#include "text/grammar/limits.h"
 #include "text/grammar/state_table.h"
 #include "text/grammar/token_mask.h"
 
@@ -13,7 +15,7 @@ namespace carat::text::grammar {
 // completed, so there is always one. Not for several threads; copies are independent of each other.
 class GrammarMatcher {
  public:
-  explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
+  explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar, uint64_t max_work = kMaxWork);
   GrammarMatcher(const GrammarMatcher& other);
   GrammarMatcher(GrammarMatcher&&) noexcept = default;
   GrammarMatcher& operator=(GrammarMatcher other) noexcept;
@@ -34,6 +36,7 @@ class GrammarMatcher {
   void fill_mask(StateId state, TokenMask& mask);
 
   std::shared_ptr<const CompiledGrammar> grammar_;
+  uint64_t max_work_;  // for one call
   std::unique_ptr<StateTable> table_;
   std::unordered_map<StateId, TokenMask> masks_;
   StateId state_;

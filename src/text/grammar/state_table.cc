@@ -22,8 +22,11 @@ void sort_unique(std::vector<T>& values) {
 
 }  // namespace
 
-StateTable::StateTable(std::shared_ptr<const Automaton> automaton, uint32_t longest_token)
-    : automaton_(std::move(automaton)), longest_token_(longest_token), calls_(automaton_->rule_count()) {
+StateTable::StateTable(std::shared_ptr<const Automaton> automaton, uint32_t longest_token, uint64_t max_work)
+    : automaton_(std::move(automaton)),
+      longest_token_(longest_token),
+      max_work_(max_work),
+      calls_(automaton_->rule_count()) {
   const Frame frame = {kBottom, 0, 0};
   bottom_ = returns_.intern({&frame, 1});
 }

@@ -41,7 +41,7 @@ class StateTable {
   static constexpr NodeId kBottom = UINT32_MAX;
 
   // Masks are computed for tokens of up to `longest_token` bytes.
-  StateTable(std::shared_ptr<const Automaton> automaton, uint32_t longest_token);
+  StateTable(std::shared_ptr<const Automaton> automaton, uint32_t longest_token, uint64_t max_work = kMaxWork);
 
   StateId start();
   // Only the rule around `node`: at its end it comes to the bottom.
@@ -62,12 +62,13 @@ class StateTable {
   // The same state in this table, which takes the place of `other`.
   StateId import(const StateTable& other, StateId state);
 
-  // Bounds what one operation may do: throws kBadArgument when more than kMaxWork steps were counted since
+  // Bounds what one operation may do: throws kBadArgument when more than
+  // `max_work` steps were counted since
   // begin_work().
   void begin_work() { work_ = 0; }
   void count_work(uint64_t steps) {
     work_ += steps;
-    if (work_ > kMaxWork) fail_too_ambiguous();
+    if (work_ > max_work_) fail_too_ambiguous();
   }
   size_t bytes() const { return returns_.bytes() + states_.bytes() + rows_.capacity() * 4 + row_of_.capacity() * 8; }
 
@@ -88,6 +89,7 @@ class StateTable {
   std::shared_ptr<const Automaton> automaton_;
   uint32_t longest_token_;
   uint64_t work_ = 0;
+  uint64_t max_work_;
   InternedLists<Frame> returns_;
   InternedLists<Reading> states_;
   ReturnsId bottom_ = 0;

@@ -48,20 +48,22 @@ inline std::optional<std::string> random_output(carat::test::Random& random,
   return std::nullopt;
 }
 
-// `count` outputs, or fewer when too many of them do not come to an end by chance. Half of them begin like one of
-// `examples`, which lead to places that no random walk would find.
+// `count` outputs, or fewer when too many of them do not come to an end by chance. Most of them begin like
+// one of `examples`, which lead to places that no random walk would find.
 inline std::vector<std::string> random_outputs(carat::test::Random& random,
                                                const std::shared_ptr<const CompiledGrammar>& grammar,
                                                std::span<const std::vector<TokenId>> examples, size_t count) {
-  constexpr size_t kFree = 20, kLimit = 600;
+  constexpr size_t kFree = 15;
+  const size_t limit = examples.empty() ? 600 : 100;
   std::vector<std::string> outputs;
   for (size_t tries = 0; tries < 10 * count && outputs.size() < count; ++tries) {
     std::span<const TokenId> lead;
-    if (!examples.empty() && tries % 2 == 1) {
+    if (!examples.empty() && tries % 4 != 0) {
       lead = examples[random.below(examples.size())];
       lead = lead.first(random.below(lead.size() + 1));
     }
-    if (auto output = random_output(random, grammar, lead, kFree, kLimit)) outputs.push_back(std::move(*output));
+    if (auto output = random_output(random, grammar, lead, kFree, lead.size() + limit))
+      outputs.push_back(std::move(*output));
   }
   return outputs;
 }
