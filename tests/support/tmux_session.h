@@ -28,7 +28,7 @@ class TmuxSession {
   // Tests skip themselves, with a text that begins with "skipped: ", where this is false.
   static bool is_installed();
 
-  // Starts `command`, which no shell reads. Throws std::runtime_error when tmux fails.
+  // Starts `command`; its words reach the program as they are. Throws std::runtime_error when tmux fails.
   explicit TmuxSession(const std::vector<std::string>& command) : TmuxSession(command, Options()) {}
   TmuxSession(const std::vector<std::string>& command, const Options& options);
   ~TmuxSession();
@@ -51,7 +51,8 @@ class TmuxSession {
   testing::AssertionResult wait_until(const std::function<bool(const std::string& transcript)>& condition,
                                       std::string_view what, std::chrono::seconds patience = kPatience) const;
   testing::AssertionResult wait_for(std::string_view text, std::chrono::seconds patience = kPatience) const;
-  // Waits until the program has ended and compares its exit status.
+  // Waits until the program has ended and compares its exit status, which is 128 and the number of a signal that ended
+  // it.
   testing::AssertionResult ends_with(int exit_status, std::chrono::seconds patience = kPatience) const;
   bool is_running() const;
 
@@ -61,7 +62,7 @@ class TmuxSession {
   bool server_answers() const;
   std::string tmux(const std::vector<std::string>& arguments) const;
   std::string capture(const std::vector<std::string>& flags) const;
-  std::string format(std::string_view format) const;
+  std::string status_file() const { return folder_.file("status"); }
 
   TemporaryDirectory folder_;
   pid_t server_ = -1;
