@@ -101,6 +101,20 @@ std::wstring marked_prompt(std::string_view prompt) {
   return marked;
 }
 
+// What of a marked prompt takes columns.
+std::string without_marked(std::wstring_view prompt) {
+  std::wstring plain;
+  bool in_mark = false;
+  for (const wchar_t character : prompt) {
+    if (character == kPromptMark) {
+      in_mark = !in_mark;
+    } else if (!in_mark) {
+      plain += character;
+    }
+  }
+  return narrow(plain);
+}
+
 // libedit decodes and writes characters as the locale says. Where that is not UTF-8 (the C locale of many containers)
 // the portable UTF-8 one is taken, for characters only.
 void use_utf8_characters() {
@@ -154,6 +168,8 @@ class LibeditEditor : public TerminalEditor {
   void bind_own(const wchar_t* key, const wchar_t* name, unsigned char (*command)(EditLine*, wint_t));
   int read_byte(char& byte);
   void list(const std::vector<std::string>& choices);
+  void redraw();
+  size_t window_columns() const;
 
   int output_;
   Complete complete_;
@@ -161,6 +177,7 @@ class LibeditEditor : public TerminalEditor {
   EditLine* edit_ = nullptr;
   HistoryW* history_ = nullptr;
   std::wstring prompt_;
+  std::string plain_prompt_;        // without colours
   TerminalGuard* guard_ = nullptr;  // while a line is read
   bool interrupted_ = false;
   std::exception_ptr failure_;
@@ -226,10 +243,35 @@ int LibeditEditor::read_byte(char& byte) {
     if (errno != EINTR) return -1;
     if (window_changed != 0) {
       window_changed = 0;
-      el_resize(edit_);
-      el_wset(edit_, EL_REFRESH);
+      redraw();
     }
   }
+}
+
+// For a window of another size. libedit would draw the line again where the cursor is; so that goes to where the line
+// begins first, which is as far up as a terminal folds what stands before the cursor.
+void LibeditEditor::redraw() {
+  el_resize(edit_);
+  const size_t columns = window_columns();
+  const LineInfoW* info = el_wline(edit_);
+  std::string before = plain_prompt_ + narrow({info->buffer, static_cast<size_t>(info->cursor - info->buffer)});
+  size_t rows = 0;
+  for (size_t start = 0; start <= before.size();) {
+    const size_t end = std::min(before.find('\n', start), before.size());
+    rows += text_width(std::string_view(before).substr(start, end - start)) / columns;
+    if (end < before.size()) ++rows;
+    start = end + 1;
+  }
+  const std::string up = rows > 0 ? "\x1b[" + std::to_string(rows) + "A" : "";
+  const std::string sequence = up + "\r\x1b[J";
+  std::fwrite(sequence.data(), 1, sequence.size(), stream_);
+  std::fflush(stream_);
+  el_wset(edit_, EL_REFRESH);
+}
+
+size_t LibeditEditor::window_columns() const {
+  winsize window = {};
+  return ::ioctl(output_, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
 }
 
 int LibeditEditor::get_character(EditLine* edit, wchar_t* character) {
@@ -273,8 +315,7 @@ unsigned char LibeditEditor::complete_line() {
 }
 
 void LibeditEditor::list(const std::vector<std::string>& choices) {
-  winsize window = {};
-  const size_t columns = ::ioctl(output_, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col : 80;
+  const size_t columns = window_columns();
   std::string text = "\n";
   size_t used = 0;
   for (const std::string& choice : choices) {
@@ -292,14 +333,14 @@ void LibeditEditor::list(const std::vector<std::string>& choices) {
   std::fflush(stream_);
 }
 
+// Ends the line as Enter would, which leaves the cursor below it.
 unsigned char LibeditEditor::interrupt() {
   interrupted_ = true;
   const LineInfoW* info = el_wline(edit_);
   el_cursor(edit_, static_cast<int>(info->lastchar - info->cursor));
-  el_wset(edit_, EL_REFRESH);
-  std::fputs("^C\n", stream_);
-  std::fflush(stream_);
-  return CC_EOF;
+  el_winsertstr(edit_, L"^C");
+  el_wpush(edit_, L"\n");
+  return CC_REFRESH;
 }
 
 unsigned char LibeditEditor::suspend() {
@@ -342,6 +383,7 @@ unsigned char LibeditEditor::paste() {
 
 LineEditor::Read LibeditEditor::read(std::string_view prompt, std::string& line) {
   prompt_ = marked_prompt(prompt);
+  plain_prompt_ = without_marked(prompt_);
   interrupted_ = false;
   TerminalGuard guard(STDIN_FILENO, output_);
   const WindowWatch watch;

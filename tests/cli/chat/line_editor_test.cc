@@ -23,8 +23,11 @@
 namespace carat::cli {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kPatienceMilliseconds = 10'000;
 
@@ -117,6 +120,14 @@ class EditingProcess {
     }
     shown_.erase(0, at + text.size());
     return testing::AssertionSuccess();
+  }
+
+  // What the terminal has been sent since the last `shows` and before `text`.
+  std::string shown_before(std::string_view text) {
+    while (shown_.find(text) == std::string::npos) {
+      if (!wait_for_data()) return "it never came after " + shown_;
+    }
+    return shown_.substr(0, shown_.find(text));
   }
 
   termios settings() const {
@@ -231,8 +242,11 @@ TEST_F(LineEditorTest, ControlTokensAreText) {
 TEST_F(LineEditorTest, CtrlCAbandonsTheLine) {
   EditingProcess process("");
   ASSERT_TRUE(process.shows(kPrompt));
-  process.type("never mind\x03");
+  process.type("never mind");
+  ASSERT_TRUE(process.shows("never mind"));
+  process.type("\x03");
   EXPECT_EQ(process.input(), "interrupted");
+  EXPECT_THAT(process.shown_before("\r\n"), AllOf(EndsWith("^C"), Not(HasSubstr("never"))));  // not drawn again
   ASSERT_TRUE(process.shows(kPrompt));
   process.type("next\r");
   EXPECT_EQ(process.input(), "line[next]");
@@ -371,11 +385,14 @@ TEST_F(LineEditorTest, TheTerminalIsAsBeforeAfterASignal) {
 TEST_F(LineEditorTest, AResizedWindowLosesNothing) {
   EditingProcess process("");
   ASSERT_TRUE(process.shows(kPrompt));
-  process.type("typed before");
-  ASSERT_TRUE(process.shows("before"));
+  process.type("typed before the change");
+  ASSERT_TRUE(process.shows("change"));
   process.resize(20);
-  process.type(" and after the change\r");
-  EXPECT_EQ(process.input(), "line[typed before and after the change]");
+  // 25 columns are two rows now: up by one, and everything is drawn again.
+  ASSERT_TRUE(process.shows("\x1b[1A\r\x1b[J"));
+  ASSERT_TRUE(process.shows(">\x1b[0m "));
+  process.type(" and after\r");
+  EXPECT_EQ(process.input(), "line[typed before the change and after]");
 }
 
 // TERM=dumb, or a build without libedit.
