@@ -43,11 +43,15 @@ std::string describe(const hub::PullPlan& plan) {
 
 // A file that carat cannot run is fine to have, but better known now than when it is used.
 void warn_about_other_models(const std::string& path, const Logger& log) {
-  const auto file = gguf::ModelFile::open(path);
-  const std::string_view architecture = file->metadata().string("general.architecture").value_or("");
-  if (architecture != model::kArchitecture && architecture != model::kDrafterArchitecture) {
-    log->warn("{} is no Gemma 4 model (general.architecture is {}); carat cannot run it", path,
-              gguf::printable(architecture));
+  try {
+    const auto file = gguf::ModelFile::open(path);
+    const std::string_view architecture = file->metadata().string("general.architecture").value_or("");
+    if (architecture != model::kArchitecture && architecture != model::kDrafterArchitecture) {
+      log->warn("{} is no Gemma 4 model (general.architecture is {}); carat cannot run it", path,
+                gguf::printable(architecture));
+    }
+  } catch (const Error& error) {
+    log->warn("the file is as the repository has it, but carat cannot read it: {}", error.what());
   }
 }
 

@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -229,6 +228,11 @@ TEST_F(PullCommand, SaysThatAModelIsOfAnotherKind) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("is no Gemma 4 model (general.architecture is 'llama')"));
   EXPECT_THAT(run_carat({"ls"}).out, EndsWith("and 1 GGUF file of other kinds\n"));
+
+  server.add_file("noise-Q8_0.gguf", "what the repository has, but no model");
+  const ProcessResult noise = run_carat({"pull", "maker/tiny-GGUF:noise-Q8_0"});
+  EXPECT_EQ(noise.exit_code, 0) << noise.err;
+  EXPECT_THAT(noise.err, HasSubstr("but carat cannot read it"));
 }
 
 #ifndef CARAT_HAVE_CURL
