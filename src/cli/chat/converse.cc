@@ -11,6 +11,7 @@
 #include "cli/chat/sanitise.h"
 #include "cli/chat/slash_commands.h"
 #include "cli/chat/styled_text.h"
+#include "cli/chat/terminal_guard.h"
 #include "cli/chat/tool_desk.h"
 #include "cli/chat/turn_printer.h"
 #include "cli/exit_codes.h"
@@ -76,6 +77,7 @@ class Talk {
 
   template <typename Run>
   TurnReport turn(Run run) {
+    const SilentKeys silent(0);
     try {
       TurnReport report = run();
       printer_.finish(report, session_.context());

@@ -24,6 +24,7 @@ std::atomic<bool> is_active{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 void send(std::string_view sequence) noexcept {
+  if (guarded.output < 0) return;
   // A terminal that is gone needs no restoring.
   [[maybe_unused]] const ssize_t written = ::write(guarded.output, sequence.data(), sequence.size());
 }
@@ -42,6 +43,19 @@ TerminalGuard::~TerminalGuard() { restore_terminal(); }
 
 void TerminalGuard::pause() { send(kPasteBracketsOff); }
 void TerminalGuard::resume() { send(kPasteBracketsOn); }
+
+SilentKeys::SilentKeys(int input) {
+  guarded.input = input;
+  guarded.output = -1;  // no brackets to turn off
+  guarded.has_saved = ::tcgetattr(input, &guarded.saved) == 0;
+  if (!guarded.has_saved) return;
+  is_active.store(true);
+  termios silent = guarded.saved;
+  silent.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  ::tcsetattr(input, TCSANOW, &silent);
+}
+
+SilentKeys::~SilentKeys() { restore_terminal(); }
 
 void restore_terminal() noexcept {
   if (!is_active.exchange(false)) return;

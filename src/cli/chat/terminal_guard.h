@@ -19,7 +19,17 @@ class TerminalGuard {
   void resume();
 };
 
-// For the signal handler that ends the process: puts the terminal back if a guard exists. Async-signal-safe.
+// While an answer is written, keys are not echoed into it; what is typed meanwhile waits for the next line. Ctrl-C
+// works as ever. Nothing happens where the input is no terminal. One at a time, and not beside a TerminalGuard.
+class SilentKeys {
+ public:
+  explicit SilentKeys(int input);
+  ~SilentKeys();
+  SilentKeys(const SilentKeys&) = delete;
+  SilentKeys& operator=(const SilentKeys&) = delete;
+};
+
+// For the signal handler that ends the process: puts the terminal back if one of these exists. Async-signal-safe.
 void restore_terminal() noexcept;
 
 }  // namespace carat::cli

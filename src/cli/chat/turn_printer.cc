@@ -109,6 +109,8 @@ void TurnPrinter::show_bad_call(const text::OutputEvent& call) {
 
 void TurnPrinter::abandon() {
   clear_progress();
+  // What was being written stays as far as it got; the message about the error begins a line of its own.
+  if ((answer_ && !ends_line_ && out_.is_terminal) || (thought_ && err_.is_terminal)) write_stderr("\n");
   answer_.reset();
   thought_.reset();
   ends_line_ = true;

@@ -170,6 +170,18 @@ TEST_F(Chat, CtrlCStopsTheAnswerAndTheConversationGoesOn) {
   ASSERT_TRUE(answers(session, "> What is 12 + 34?", "\ninterrupted\n"));
 }
 
+TEST_F(Chat, KeysTypedDuringAnAnswerStayOutOfIt) {
+  TmuxSession session = start(kEndlessAnswer);
+  ASSERT_TRUE(is_ready(session));
+  session.send_line("What is nginx?");
+  ASSERT_TRUE(session.wait_for("nginx: small"));
+  session.send_text("xyzzy");
+  const size_t before = session.transcript().size();
+  ASSERT_TRUE(session.wait_until([&](const std::string& transcript) { return transcript.size() > before + 20; },
+                                 "more of the answer"));
+  EXPECT_THAT(session.transcript(), Not(HasSubstr("xyzzy")));
+}
+
 TEST_F(Chat, CtrlCTwiceAtThePromptLeaves) {
   TmuxSession session = start({"chat"});
   ASSERT_TRUE(is_ready(session));
