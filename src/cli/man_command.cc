@@ -21,12 +21,14 @@ namespace {
 // The day the texts below were last changed; not the day of the build, so that every build gives the same page.
 constexpr std::string_view kDate = "2026-11-15";
 
+// Paragraphs, with an empty line between them.
 constexpr std::string_view kDescription =
-    R"(carat answers questions, and measures and converts models, with the Gemma 4 family in GGUF files: on an NVIDIA GPU where there is one, on the CPU everywhere.
-
-Results go to standard output; warnings and, on a terminal, progress and figures go to standard error. Piped, the output is plain text.
-
-Flags are those of llama.cpp where the two do the same thing. `--` ends the flags: what follows is text.)";
+    "carat answers questions, and measures and converts models, with the Gemma 4 family in GGUF files: on an NVIDIA "
+    "GPU "
+    "where there is one, on the CPU everywhere.\n\n"
+    "Results go to standard output; warnings and, on a terminal, progress and figures go to standard error. Piped, the "
+    "output is plain text.\n\n"
+    "Flags are those of llama.cpp where the two do the same thing. `--` ends the flags: what follows is text.";
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kExamples = {{
     {"carat chat", "Talk to the demo model that comes with carat."},
