@@ -19,6 +19,7 @@ inline constexpr uint32_t kMaxRepetition = 1'000'000;
 
 // Schemas.
 inline constexpr size_t kMaxSchemaRules = 20'000;       // distinct combinations of subschemas
+inline constexpr size_t kMaxSchemaSteps = 500'000;      // schemas looked at on the way, again and again
 inline constexpr size_t kMaxAlternatives = 256;         // of anyOf, oneOf and types multiplied out at one place
 inline constexpr size_t kMaxProperties = 1000;          // of one object
 inline constexpr size_t kMaxNameBytes = 1000;           // of a property

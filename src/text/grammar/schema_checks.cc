@@ -46,15 +46,15 @@ bool string_fits(const Json& value, const SchemaFacts& facts) {
   return length >= facts.min_length && (!facts.max_length || length <= *facts.max_length);
 }
 
-bool array_fits(const SchemaDocument& document, const Json& value, const SchemaPart& schema, const SchemaFacts& facts,
+bool array_fits(SchemaDocument& document, const Json& value, const SchemaPart& schema, const SchemaFacts& facts,
                 int depth) {
   if (value.size() < facts.min_items || (facts.max_items && value.size() > *facts.max_items)) return false;
   const size_t listed = schema.schema->contains("prefixItems") ? (*schema.schema)["prefixItems"].size() : 0;
   for (size_t i = 0; i < value.size(); ++i) {
     if (i < listed) {
-      if (!is_valid(document, value[i], SchemaDocument::child(schema, "prefixItems", i), depth + 1)) return false;
+      if (!is_valid(document, value[i], SchemaDocument::child(schema, "prefixItems", i), {}, depth + 1)) return false;
     } else if (schema.schema->contains("items")) {
-      if (!is_valid(document, value[i], SchemaDocument::child(schema, "items"), depth + 1)) return false;
+      if (!is_valid(document, value[i], SchemaDocument::child(schema, "items"), {}, depth + 1)) return false;
     }
   }
   if (schema.schema->value("uniqueItems", false)) {
@@ -66,7 +66,7 @@ bool array_fits(const SchemaDocument& document, const Json& value, const SchemaP
   return true;
 }
 
-bool object_fits(const SchemaDocument& document, const Json& value, const SchemaPart& schema, const SchemaFacts& facts,
+bool object_fits(SchemaDocument& document, const Json& value, const SchemaPart& schema, const SchemaFacts& facts,
                  int depth) {
   if (value.size() < facts.min_properties || (facts.max_properties && value.size() > *facts.max_properties))
     return false;
@@ -75,19 +75,21 @@ bool object_fits(const SchemaDocument& document, const Json& value, const Schema
   }
   for (const auto& [name, member] : value.items()) {
     for (const SchemaPart& part : member_schemas({schema}, name)) {
-      if (!is_valid(document, member, part, depth + 1)) return false;
+      if (!is_valid(document, member, part, {}, depth + 1)) return false;
     }
   }
   return true;
 }
 
 // Apart from references and combinations.
-bool fits_keywords(const SchemaDocument& document, const Json& value, const SchemaPart& schema, int depth) {
+bool fits_keywords(SchemaDocument& document, const Json& value, const SchemaPart& schema, std::span<const Json> listed,
+                   int depth) {
   const SchemaFacts facts = facts_of({schema});
   const uint8_t type = type_of(value);
   if ((facts.types & type) == 0) return false;
-  if (facts.enumerated &&
-      std::none_of(facts.values.begin(), facts.values.end(), [&](const Json* each) { return *each == value; })) {
+  const bool is_listed = facts.values.data() == listed.data();
+  if (facts.enumerated && !is_listed &&
+      std::find(facts.values.begin(), facts.values.end(), value) == facts.values.end()) {
     return false;
   }
   const auto constant = schema.schema->find("const");
@@ -108,7 +110,7 @@ bool fits_keywords(const SchemaDocument& document, const Json& value, const Sche
 
 bool is_only(const SchemaFacts& facts, uint8_t type) { return facts.types == type; }
 
-bool objects_are_disjoint(const SchemaDocument& document, const Conjunction& a, const Conjunction& b, int depth) {
+bool objects_are_disjoint(SchemaDocument& document, const Conjunction& a, const Conjunction& b, int depth) {
   for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
     for (const std::string& name : required_names(*one)) {
       const auto there = document.flatten(member_schemas(*other, name));
@@ -134,17 +136,18 @@ bool numbers_are_disjoint(const SchemaFacts& a, const SchemaFacts& b) {
 
 }  // namespace
 
-bool is_valid(const SchemaDocument& document, const Json& value, const SchemaPart& schema, int depth) {
+bool is_valid(SchemaDocument& document, const Json& value, const SchemaPart& schema, std::span<const Json> listed,
+              int depth) {
   if (depth > static_cast<int>(kMaxNesting)) fail_at(schema.pointer, "the schema of this value nests too deep");
   const auto flat = document.flatten({schema});
   if (!flat) return false;
   for (const SchemaPart& part : *flat) {
-    if (!fits_keywords(document, value, part, depth)) return false;
+    if (!fits_keywords(document, value, part, listed, depth)) return false;
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (!part.schema->contains(keyword)) continue;
       size_t fitting = 0;
       for (size_t i = 0; i < (*part.schema)[keyword].size(); ++i) {
-        fitting += is_valid(document, value, SchemaDocument::child(part, keyword, i), depth + 1) ? 1 : 0;
+        fitting += is_valid(document, value, SchemaDocument::child(part, keyword, i), listed, depth + 1) ? 1 : 0;
       }
       if (fitting == 0 || (keyword[0] == 'o' && fitting > 1)) return false;
     }
@@ -152,16 +155,15 @@ bool is_valid(const SchemaDocument& document, const Json& value, const SchemaPar
   return true;
 }
 
-bool are_disjoint(const SchemaDocument& document, const Conjunction& a, const Conjunction& b, int depth) {
+bool are_disjoint(SchemaDocument& document, const Conjunction& a, const Conjunction& b, int depth) {
   if (depth > kMaxDisjointDepth) return false;
   const auto flat_a = document.flatten(a), flat_b = document.flatten(b);
   if (!flat_a || !flat_b) return true;
   const SchemaFacts facts_a = facts_of(*flat_a), facts_b = facts_of(*flat_b);
   if ((facts_a.types & facts_b.types) == 0) return true;
   const auto no_value_fits = [&](const SchemaFacts& facts, const Conjunction& other) {
-    const auto fits = [&](const Json* value) {
-      return std::all_of(other.begin(), other.end(),
-                         [&](const auto& part) { return is_valid(document, *value, part); });
+    const auto fits = [&](const Json& value) {
+      return std::all_of(other.begin(), other.end(), [&](const auto& part) { return is_valid(document, value, part); });
     };
     return facts.enumerated && std::none_of(facts.values.begin(), facts.values.end(), fits);
   };

@@ -19,11 +19,6 @@ namespace carat::text::grammar {
 
 namespace {
 
-struct Format {
-  std::string_view name;
-  std::string_view pattern;
-};
-
 // What is written for a format. Narrower than the standards where these are wide.
 constexpr std::string_view kDatePattern =
     "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
@@ -108,7 +103,7 @@ class SchemaCompiler {
     std::vector<ExpressionId> kinds;
     if ((types & kObjectType) != 0) kinds.push_back(object(flat, facts));
     if ((types & kArrayType) != 0) kinds.push_back(array(flat, facts));
-    if ((types & kStringType) != 0) kinds.push_back(string(facts));
+    if ((types & kStringType) != 0) kinds.push_back(string(flat, facts));
     if ((types & kNumberType) != 0) kinds.push_back(number_expression(builder_, parts_, facts));
     if ((types & kBooleanType) != 0) kinds.push_back(parts_.boolean());
     if ((types & kNullType) != 0) kinds.push_back(parts_.null());
@@ -117,9 +112,9 @@ class SchemaCompiler {
 
   ExpressionId enumerated(const Conjunction& flat, const SchemaFacts& facts) {
     std::vector<ExpressionId> values;
-    for (const Json* value : facts.values) {
-      const auto fits = [&](const SchemaPart& part) { return is_valid(document_, *value, part); };
-      if (std::all_of(flat.begin(), flat.end(), fits)) values.push_back(builder_.literal(value->dump()));
+    for (const Json& value : facts.values) {
+      const auto fits = [&](const SchemaPart& part) { return is_valid(document_, value, part, facts.values); };
+      if (std::all_of(flat.begin(), flat.end(), fits)) values.push_back(builder_.literal(value.dump()));
     }
     return builder_.choice(values);
   }
@@ -151,7 +146,7 @@ class SchemaCompiler {
   }
 
   // An alternative that leads back to the choice it belongs to describes nothing.
-  void check_progress(const Conjunction& flat, const SchemaPart& alternative) const {
+  void check_progress(const Conjunction& flat, const SchemaPart& alternative) {
     const auto reached = document_.flatten({alternative});
     if (!reached) return;
     for (const SchemaPart& part : *reached) {
@@ -169,11 +164,10 @@ class SchemaCompiler {
     return static_cast<uint32_t>(count);
   }
 
-  ExpressionId string(const SchemaFacts& facts) {
-    const auto min = static_cast<uint32_t>(std::min<uint64_t>(facts.min_length, uint64_t{kMaxRepetition} + 1));
-    const uint32_t max =
-        facts.max_length ? static_cast<uint32_t>(std::min<uint64_t>(*facts.max_length, kMaxRepetition)) : kUnbounded;
-    if (min > kMaxRepetition) fail(ErrorCode::kBadArgument, "JSON schema: minLength is more than {}", kMaxRepetition);
+  ExpressionId string(const Conjunction& flat, const SchemaFacts& facts) {
+    const uint32_t min = checked_count(facts.min_length, "minLength", flat);
+    uint32_t max = kUnbounded;
+    if (facts.max_length) max = static_cast<uint32_t>(std::min<uint64_t>(*facts.max_length, kMaxRepetition));
     std::set<std::string> patterns;
     std::string place;
     for (const SchemaPart& pattern : facts.patterns) {

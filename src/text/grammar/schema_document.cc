@@ -266,7 +266,7 @@ SchemaPart SchemaDocument::resolve(const SchemaPart& part) const {
   }
 }
 
-std::optional<Conjunction> SchemaDocument::flatten(const Conjunction& parts) const {
+std::optional<Conjunction> SchemaDocument::flatten(const Conjunction& parts) {
   Conjunction flat;
   std::vector<const Json*> path;
   for (const SchemaPart& part : parts) {
@@ -275,7 +275,8 @@ std::optional<Conjunction> SchemaDocument::flatten(const Conjunction& parts) con
   return flat;
 }
 
-bool SchemaDocument::collect(const SchemaPart& part, std::vector<const Json*>& path, Conjunction& out) const {
+bool SchemaDocument::collect(const SchemaPart& part, std::vector<const Json*>& path, Conjunction& out) {
+  if (++steps_ > kMaxSchemaSteps) fail_at(part.pointer, "the schema takes too long to work through; make it simpler");
   if (part.schema->is_boolean()) return part.schema->get<bool>();
   if (!part.schema->is_object()) fail_at(part.pointer, "a schema is an object, true or false");
   if (std::find(path.begin(), path.end(), part.schema) != path.end()) {
@@ -287,7 +288,7 @@ bool SchemaDocument::collect(const SchemaPart& part, std::vector<const Json*>& p
     known.alternatives_done = known.alternatives_done || part.alternatives_done;
     return true;
   }
-  check_keywords(part);
+  if (checked_.insert(part.schema).second) check_keywords(part);
   path.push_back(part.schema);
   out.push_back(part);
   bool possible = true;
@@ -309,20 +310,18 @@ SchemaFacts facts_of(const Conjunction& flat) {
       add_keyword(part, name, value, facts);
       if (facts.enumerated || (name != "enum" && name != "const")) continue;
       facts.enumerated = true;
-      if (name == "const") facts.values.push_back(&value);
-      for (size_t i = 0; name == "enum" && i < value.size(); ++i) facts.values.push_back(&value[i]);
+      facts.values = name == "const" ? std::span(&value, 1) : std::span(value.get_ref<const Json::array_t&>());
     }
   }
   return facts;
 }
 
-Conjunction member_schemas(const Conjunction& flat, const std::string& name, bool* declared) {
+Conjunction member_schemas(const Conjunction& flat, const std::string& name) {
   Conjunction schemas;
   for (const SchemaPart& part : flat) {
     const auto properties = part.schema->find("properties");
     if (properties != part.schema->end() && properties->contains(name)) {
       schemas.push_back(SchemaDocument::child(part, "properties", name));
-      if (declared != nullptr) *declared = true;
     } else if (part.schema->contains("additionalProperties")) {
       schemas.push_back(SchemaDocument::child(part, "additionalProperties"));
     }
@@ -332,11 +331,13 @@ Conjunction member_schemas(const Conjunction& flat, const std::string& name, boo
 
 std::vector<std::string> required_names(const Conjunction& flat) {
   std::vector<std::string> names;
+  std::unordered_set<std::string_view> seen;
   for (const SchemaPart& part : flat) {
     const auto required = part.schema->find("required");
     if (required == part.schema->end()) continue;
     for (const Json& name : *required) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      const auto& text = name.get_ref<const std::string&>();
+      if (seen.insert(text).second) names.push_back(text);
     }
   }
   return names;

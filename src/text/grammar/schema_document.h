@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 namespace carat::text::grammar {
@@ -38,18 +39,21 @@ class SchemaDocument {
   SchemaPart root() const { return {&document_, "#", false}; }
 
   // The part with everything that allOf and $ref bring along, each once, in order; `true` leaves nothing, and nullopt
-  // means that no value can be valid. Throws for keywords that cannot be assured and for references in a circle.
-  std::optional<Conjunction> flatten(const Conjunction& parts) const;
+  // means that no value can be valid. Throws for keywords that cannot be assured, for references in a
+  // circle, and when all calls together take too long.
+  std::optional<Conjunction> flatten(const Conjunction& parts);
 
   static SchemaPart child(const SchemaPart& part, std::string_view keyword);
   static SchemaPart child(const SchemaPart& part, std::string_view keyword, std::string_view name);
   static SchemaPart child(const SchemaPart& part, std::string_view keyword, size_t index);
 
  private:
-  bool collect(const SchemaPart& part, std::vector<const Json*>& path, Conjunction& out) const;
+  bool collect(const SchemaPart& part, std::vector<const Json*>& path, Conjunction& out);
   SchemaPart resolve(const SchemaPart& part) const;
 
   Json document_;
+  std::unordered_set<const Json*> checked_;  // schemas whose keywords are known to be fine
+  size_t steps_ = 0;
 };
 
 // The kinds of JSON values, as bits.
@@ -79,7 +83,7 @@ struct SchemaFacts {
   bool integer = false;     // numbers are whole
   uint8_t described = 0;    // the types that keywords are about
   bool enumerated = false;  // by the first enum or const:
-  std::vector<const Json*> values;
+  std::span<const Json> values;
   std::vector<NumberBound> minima, maxima;
   std::vector<SchemaPart> factors;  // multipleOf
   uint64_t min_length = 0, min_items = 0, min_properties = 0;
@@ -90,13 +94,15 @@ struct SchemaFacts {
 SchemaFacts facts_of(const Conjunction& flat);
 
 // Whether `value` is valid under the schema. Throws for schemas it would have to guess about: patterns and formats.
-bool is_valid(const SchemaDocument& document, const Json& value, const SchemaPart& schema, int depth = 0);
+// `listed` is an enum in which the value is known to be.
+bool is_valid(SchemaDocument& document, const Json& value, const SchemaPart& schema, std::span<const Json> listed = {},
+              int depth = 0);
 
 // Whether it is certain that no value is valid under both.
-bool are_disjoint(const SchemaDocument& document, const Conjunction& a, const Conjunction& b, int depth = 0);
+bool are_disjoint(SchemaDocument& document, const Conjunction& a, const Conjunction& b, int depth = 0);
 
-// The schema of a member in each part that says something about it; `declared` tells whether properties names it.
-Conjunction member_schemas(const Conjunction& flat, const std::string& name, bool* declared = nullptr);
+// The schema of a member in each part that says something about it.
+Conjunction member_schemas(const Conjunction& flat, const std::string& name);
 
 std::vector<std::string> required_names(const Conjunction& flat);
 

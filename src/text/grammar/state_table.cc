@@ -9,7 +9,6 @@ namespace carat::text::grammar {
 
 namespace {
 
-constexpr StateId kUnknown = UINT32_MAX;
 // Steps of rarer states are not worth a row.
 constexpr uint32_t kVisitsForARow = 4;
 
@@ -52,22 +51,19 @@ StateId StateTable::inside(NodeId node) {
   return states_.intern({&reading, 1});
 }
 
-StateId StateTable::step(StateId state, uint8_t byte) {
+StateId StateTable::new_step(StateId state, uint8_t byte) {
   if (state == kDead) return kDead;
   if (state >= row_of_.size()) row_of_.resize(state + 1);
   const uint32_t classes = automaton_->class_count();
   RowUse& use = row_of_[state];
-  if (use.row == UINT32_MAX) {
+  if (use.row == kNoRow) {
     if (++use.visits < kVisitsForARow) return compute_step(state, byte);
     use.row = static_cast<uint32_t>(rows_.size() / classes);
     rows_.resize(rows_.size() + classes, kUnknown);
   }
-  const size_t entry = size_t{use.row} * classes + automaton_->byte_class(byte);
-  if (rows_[entry] == kUnknown) {
-    const StateId next = compute_step(state, byte);
-    rows_[entry] = next;
-  }
-  return rows_[entry];
+  const StateId next = compute_step(state, byte);
+  rows_[size_t{use.row} * classes + automaton_->byte_class(byte)] = next;
+  return next;
 }
 
 StateId StateTable::compute_step(StateId state, uint8_t byte) {

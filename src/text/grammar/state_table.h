@@ -46,7 +46,14 @@ class StateTable {
   StateId start();
   // Only the rule around `node`: at its end it comes to the bottom.
   StateId inside(NodeId node);
-  StateId step(StateId state, uint8_t byte);
+  StateId step(StateId state, uint8_t byte) {
+    // Almost all steps of a walk over the vocabulary are known.
+    if (state < row_of_.size() && row_of_[state].row != kNoRow) {
+      const StateId next = rows_[size_t{row_of_[state].row} * automaton_->class_count() + automaton_->byte_class(byte)];
+      if (next != kUnknown) return next;
+    }
+    return new_step(state, byte);
+  }
   // After a rule that returns to `returns` is complete.
   StateId after_return(ReturnsId returns);
 
@@ -75,6 +82,7 @@ class StateTable {
  private:
   [[noreturn]] static void fail_too_ambiguous();
 
+  StateId new_step(StateId state, uint8_t byte);
   StateId compute_step(StateId state, uint8_t byte);
   void visit(NodeId node, ReturnsId returns);
   void pop(ReturnsId returns);
@@ -95,8 +103,10 @@ class StateTable {
   ReturnsId bottom_ = 0;
 
   // Steps of states that are seen often: rows of one entry for each class of bytes.
+  static constexpr uint32_t kNoRow = UINT32_MAX;
+  static constexpr StateId kUnknown = UINT32_MAX;
   struct RowUse {
-    uint32_t row = UINT32_MAX;
+    uint32_t row = kNoRow;
     uint32_t visits = 0;
   };
   std::vector<RowUse> row_of_;

@@ -41,6 +41,12 @@ std::string generated(const std::string& kind, size_t count) {
       schema["$defs"][name] = {{"type", "object"},
                                {"properties", {{"x", {{"$ref", fmt::format("#/$defs/name{}", (i + 1) % count)}}}}}};
       schema["$ref"] = "#/$defs/name0";
+    } else if (kind.starts_with("doubling anyOf")) {
+      const Json next = {{"$ref", fmt::format("#/$defs/name{}", i + 1)}};
+      schema["$defs"][name]["anyOf"] = {next, next};
+      schema["$defs"][fmt::format("name{}", i + 1)] = {{"type", "integer"}};
+      schema["$ref"] = "#/$defs/name0";
+      if (kind == "doubling anyOf with const") schema["const"] = "not an integer";
     } else if (kind == "anyOf product") {
       Json alternatives;
       for (const char* suffix : {"a", "b", "c"}) alternatives.push_back({{"required", {name + suffix}}});
