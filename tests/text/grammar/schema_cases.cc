@@ -43,7 +43,7 @@ std::string generated(const std::string& kind, size_t count) {
       schema["$ref"] = "#/$defs/name0";
     } else if (kind.starts_with("doubling anyOf")) {
       const Json next = {{"$ref", fmt::format("#/$defs/name{}", i + 1)}};
-      schema["$defs"][name]["anyOf"] = {next, next};
+      schema["$defs"][name] = {{"anyOf", Json::array({next, next})}};
       schema["$defs"][fmt::format("name{}", i + 1)] = {{"type", "integer"}};
       schema["$ref"] = "#/$defs/name0";
       if (kind == "doubling anyOf with const") schema["const"] = "not an integer";
