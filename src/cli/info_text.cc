@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/byte_size.h"
 #include "base/utf8.h"
-#include "cli/byte_size.h"
 #include "cli/info_report.h"
 #include "gguf/printable.h"
 #include "gguf/tensor_type.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/byte_size.h"
+#include "base/byte_size.h"
 
 namespace carat::cli {
 

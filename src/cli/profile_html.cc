@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cli/byte_size.h"
+#include "base/byte_size.h"
 #include "cli/plan_report.h"
 #include "cli/profile_report.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/byte_size.h"
+#include "base/byte_size.h"
 #include "cli/plan_report.h"
 
 namespace carat::cli {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "base/byte_size.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "cli/byte_size.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/terminal.h"

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "cli/byte_size.h"
 #include "cli/carat_process.h"
 #include "gguf/writer.h"
 
@@ -83,18 +82,6 @@ TEST(InfoCommand, ShowsWhatItCanOfAFileItCannotRun) {
   EXPECT_EQ(as_json.exit_code, 4);
   EXPECT_EQ(json::parse(as_json.out)["metadata"]["general.architecture"], "llama");
   EXPECT_EQ(run_carat({"info", folder.file("missing.gguf")}).exit_code, 2);
-}
-
-TEST(ByteSize, KeepsThreeDigits) {
-  using cli::byte_size;
-  EXPECT_EQ(byte_size(0), "0 B");
-  EXPECT_EQ(byte_size(999), "999 B");
-  EXPECT_EQ(byte_size(1000), "1.00 kB");
-  EXPECT_EQ(byte_size(16'100'000), "16.1 MB");
-  EXPECT_EQ(byte_size(999'600'000), "1.00 GB");
-  EXPECT_EQ(byte_size(123'456'789'012), "123 GB");
-  EXPECT_EQ(cli::grouped(7), "7");
-  EXPECT_EQ(cli::grouped(1'863'057'408), "1,863,057,408");
 }
 
 }  // namespace

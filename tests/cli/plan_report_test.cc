@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/byte_size.h"
 #include "base/error.h"
-#include "cli/byte_size.h"
 #include "cli/gpu_flag.h"
 #include "support/hollow_model.h"
 
