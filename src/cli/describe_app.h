@@ -50,7 +50,7 @@ struct AppDescription {
 AppDescription describe_app(const CLI::App& app);
 
 // Reads the type name of an option. Its alternatives stand between |: those without a capital letter are words to be
-// typed as they are, FILE... and MODEL are files, every other one (N, TEXT) is a placeholder.
+// typed as they are, FILE... and MODEL are files, every other one (N, TEXT) stands for a value.
 ArgumentDescription describe_argument(const std::string& type_name);
 
 }  // namespace carat::cli

@@ -162,7 +162,7 @@ std::string item(std::string_view heading, std::string_view text) {
   return fmt::format(".TP\n{}\n{}", heading, line(text));
 }
 
-// The alternatives of an argument: words as they are typed, placeholders in italics.
+// The alternatives of an argument: words as they are typed, what stands for a value in italics.
 std::string argument_text(const ArgumentDescription& argument) {
   return argument.choices.empty() ? italic(argument.form) : roff(argument.form);
 }

@@ -11,7 +11,14 @@ namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";
 
-void append_with_spaces(std::string& out, std::string_view text) {
+}  // namespace
+
+void append_spelling(const Vocab& vocab, TokenId id, std::string& out) {
+  if (const auto byte = vocab.byte_value(id)) {
+    out += static_cast<char>(*byte);
+    return;
+  }
+  std::string_view text = vocab.text(id);
   for (;;) {
     const size_t space = text.find(kSpaceSymbol);
     out += text.substr(0, space);
@@ -21,8 +28,6 @@ void append_with_spaces(std::string& out, std::string_view text) {
   }
 }
 
-}  // namespace
-
 Detokenizer::Detokenizer(std::shared_ptr<const Vocab> vocab, bool show_control)
     : vocab_(std::move(vocab)), show_control_(show_control) {}
 
@@ -30,17 +35,9 @@ std::string Detokenizer::append(TokenId token) {
   if (!vocab_->contains(token)) {
     fail(ErrorCode::kBadArgument, "token {} does not exist: the vocabulary has {} tokens", token, vocab_->size());
   }
-  switch (vocab_->type(token)) {
-    case TokenType::kByte:
-      pending_ += static_cast<char>(*vocab_->byte_value(token));
-      break;
-    case TokenType::kControl:
-    case TokenType::kUnknown:
-      if (show_control_) append_with_spaces(pending_, vocab_->text(token));
-      break;
-    default:
-      append_with_spaces(pending_, vocab_->text(token));
-  }
+  const TokenType type = vocab_->type(token);
+  const bool is_silent = type == TokenType::kControl || type == TokenType::kUnknown;
+  if (show_control_ || !is_silent) append_spelling(*vocab_, token, pending_);
   const size_t certain = pending_.size() - utf8_incomplete_suffix(pending_);
   std::string text = utf8_sanitise(std::string_view(pending_).substr(0, certain));
   pending_.erase(0, certain);

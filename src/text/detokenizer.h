@@ -8,6 +8,9 @@
 
 namespace carat::text {
 
+// Appends the bytes a token stands for: a byte token its byte, any other its text with spaces for U+2581.
+void append_spelling(const Vocab& vocab, TokenId id, std::string& out);
+
 // Turns a stream of tokens into text and never hands out half a character: bytes of an incomplete UTF-8 sequence are
 // held back until they are complete or provably malformed (then each becomes U+FFFD). One stream per object.
 class Detokenizer {

@@ -3,28 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/detokenizer.h"
+
 namespace carat::text::grammar {
-
-namespace {
-
-constexpr std::string_view kSpaceSymbol = "\xe2\x96\x81";
-
-void append_spelling(const Vocab& vocab, TokenId id, std::string& out) {
-  if (const auto byte = vocab.byte_value(id)) {
-    out += static_cast<char>(*byte);
-    return;
-  }
-  std::string_view text = vocab.text(id);
-  for (;;) {
-    const size_t space = text.find(kSpaceSymbol);
-    out += text.substr(0, space);
-    if (space == std::string_view::npos) return;
-    out += ' ';
-    text.remove_prefix(space + kSpaceSymbol.size());
-  }
-}
-
-}  // namespace
 
 TokenTrie::TokenTrie(std::shared_ptr<const Vocab> vocab) : vocab_(std::move(vocab)) {
   collect_texts();

@@ -170,6 +170,17 @@ TEST_F(Chat, CtrlCStopsTheAnswerAndTheConversationGoesOn) {
   ASSERT_TRUE(answers(session, "> What is 12 + 34?", "\ninterrupted\n"));
 }
 
+TEST_F(Chat, ShowsHowFarALongPromptHasBeenRead) {
+  TmuxSession session = start({"chat", "--device", "reference", "--temp", "0", "-ub", "8", "-n", "1"});
+  ASSERT_TRUE(is_ready(session));
+  std::string question = "What is nginx?";
+  for (int i = 0; i < 40; ++i) question += " What is curl?";
+  session.send_line(question);
+  ASSERT_TRUE(session.wait_for("% "));
+  ASSERT_TRUE(session.wait_for(" reused + "));  // the status line, after the bar has gone
+  EXPECT_THAT(session.screen(), Not(HasSubstr("% ")));
+}
+
 TEST_F(Chat, KeysTypedDuringAnAnswerStayOutOfIt) {
   TmuxSession session = start(kEndlessAnswer);
   ASSERT_TRUE(is_ready(session));
