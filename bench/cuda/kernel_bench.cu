@@ -15,6 +15,7 @@
 #include <functional>
 #include <vector>
 
+#include "bench_device.cuh"
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/device/stream.h"
 #include "exec/cuda/kernels/gemm.h"
@@ -23,9 +24,6 @@
 
 namespace carat::cuda {
 namespace {
-
-constexpr uint64_t kColdBytes = uint64_t{256} << 20;  // several times the L2 of any card
-constexpr uint64_t kPoolBytes = uint64_t{2} << 30;
 
 struct Bench {
   uint32_t rows;
@@ -36,67 +34,6 @@ struct Bench {
   Stream stream;
   DeviceMemory pool{kPoolBytes, "benchmark weights"};
 };
-
-// Random words with fixed bits: (word & keep) | set. Zeros would run faster than real data.
-__global__ void fill_kernel(uint32_t* words, uint64_t count, uint32_t keep, uint32_t set) {
-  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count; i += uint64_t{gridDim.x} * blockDim.x) {
-    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    words[i] = (static_cast<uint32_t>(x >> 27) & keep) | set;
-  }
-}
-
-struct Pattern {
-  uint32_t keep, set;
-};
-constexpr Pattern kAnyBits{0xffffffffu, 0};
-constexpr Pattern kHalves{0x03ff03ffu, 0x20002000u};   // fp16 in 2^-7 ... 2^-6
-constexpr Pattern kBfloats{0x807f807fu, 0x3c003c00u};  // bf16 of either sign in 2^-7 ... 2^-6
-constexpr Pattern kFloats{0x807fffffu, 0x3f800000u};   // fp32 of either sign in 1 ... 2
-
-void fill(const void* memory, uint64_t bytes, const Pattern& pattern) {
-  fill_kernel<<<2048, 256>>>(static_cast<uint32_t*>(const_cast<void*>(memory)), bytes / 4, pattern.keep, pattern.set);
-  check_launch("fill_kernel");
-}
-
-template <typename T>
-DeviceArray<T> filled(uint64_t count, const Pattern& pattern) {
-  DeviceArray<T> array(count, "benchmark input");
-  fill(array.data(), array.bytes(), pattern);
-  return array;
-}
-
-template <typename T>
-DeviceArray<T> to_device(const std::vector<T>& values) {
-  DeviceArray<T> array(values.size(), "benchmark input");
-  check(cudaMemcpy(array.data(), values.data(), array.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-  return array;
-}
-
-// Median milliseconds of one of `launches` calls of `work` (which gets the number of the call), captured as one graph.
-double median_ms(const Bench& bench, uint32_t launches, const std::function<void(uint32_t)>& work) {
-  work(0);  // sets kernel attributes and loads modules
-  bench.stream.synchronise();
-  Graph::begin_capture(bench.stream.get());
-  for (uint32_t i = 0; i < launches; ++i) work(i);
-  const Graph graph = Graph::end_capture(bench.stream.get());
-  graph.launch(bench.stream.get());
-  std::vector<float> times;
-  for (int repeat = 0; repeat < 7; ++repeat) {
-    const Event start(true), stop(true);
-    start.record(bench.stream.get());
-    graph.launch(bench.stream.get());
-    stop.record(bench.stream.get());
-    stop.synchronise();
-    times.push_back(stop.since(start));
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2] / launches;
-}
-
-uint32_t copies_of(uint64_t bytes) {
-  return static_cast<uint32_t>(std::clamp<uint64_t>((kColdBytes + bytes - 1) / bytes, 1, kPoolBytes / bytes));
-}
 
 // ------------------------------------------------------------------------------------------- matrix-vector products
 
@@ -140,25 +77,6 @@ struct NamedPacking {
 };
 constexpr NamedPacking kPackings[] = {
     {"Q8_0", Packing::kQ8}, {"Q4_0", Packing::kQ4}, {"Q4_K", Packing::kQ4K}, {"Q6_K", Packing::kQ6K}};
-
-// A random matrix at `memory`.
-PackedView random_matrix(Packing packing, uint32_t rows, uint32_t cols, char* memory) {
-  PackedView view{.packing = packing, .rows = rows, .cols = cols, .steps = steps_of(cols)};
-  const PackedBytes bytes = packed_bytes(packing);
-  const uint64_t cells = uint64_t{rows} * view.steps;
-  const auto plane = [&](uint64_t step_bytes, const Pattern& pattern) -> const void* {
-    if (step_bytes == 0) return nullptr;
-    char* at = memory;
-    memory += (cells * step_bytes + 255) / 256 * 256;
-    fill(at, cells * step_bytes, pattern);
-    return at;
-  };
-  view.quants = plane(bytes.quants, kAnyBits);
-  view.high = plane(bytes.high, kAnyBits);
-  view.scales = plane(bytes.scales, kHalves);  // also valid headers and integer scales
-  view.super = plane(bytes.super, kHalves);
-  return view;
-}
 
 // Activations and results, large enough for every shape.
 struct Activations {
@@ -233,7 +151,7 @@ void bench_matvec(const Bench& bench) {
         jobs.push_back(matvec_job(shape, parts, activations, rows));
       }
       check(cudaDeviceSynchronize(), "benchmark input");
-      const double ms = median_ms(bench, std::max(copies, 8u), [&](uint32_t i) {
+      const double ms = median_ms(bench.stream, std::max(copies, 8u), [&](uint32_t i) {
         matvec(jobs[i % copies], bench.sm_count, {bench.stream.get(), bench.overlap});
       });
       const double gbs = static_cast<double>(weight_bytes) / ms * 1e-6;
@@ -284,7 +202,7 @@ void bench_grouped(const Bench& bench) {
     const uint32_t copies = std::min(copies_of(bytes), 4u);
     fill(bench.pool.data(), bytes * copies, kBfloats);
     check(cudaDeviceSynchronize(), "benchmark input");
-    const double ms = median_ms(bench, 4, [&](uint32_t i) {
+    const double ms = median_ms(bench.stream, 4, [&](uint32_t i) {
       const auto* w = reinterpret_cast<const __nv_bfloat16*>(bench.pool.as<char>() + i % copies * bytes);
       grouped_gemm(a.data(), shape.gather ? source.data() : nullptr, w, offsets.data(), shape.experts, total, shape.n,
                    shape.k, out.data(), {bench.stream.get(), bench.overlap});
@@ -320,10 +238,10 @@ void bench_gemm(const Bench& bench) {
       };
       gemm.tune(a.data(), weights(0), out.data(), m, shape.n, shape.k, bench.stream.get());
       const uint32_t launches = std::max(copies, 8u);
-      const double ms = median_ms(bench, launches, [&](uint32_t i) {
+      const double ms = median_ms(bench.stream, launches, [&](uint32_t i) {
         gemm.run(a.data(), weights(i), out.data(), m, shape.n, shape.k, bench.stream.get());
       });
-      const double own_ms = median_ms(bench, launches, [&](uint32_t i) {
+      const double own_ms = median_ms(bench.stream, launches, [&](uint32_t i) {
         grouped_gemm(a.data(), nullptr, weights(i), offsets.data(), 1, m, shape.n, shape.k, out.data(),
                      {bench.stream.get(), bench.overlap});
       });
