@@ -11,18 +11,25 @@
 namespace carat::engine {
 
 namespace {
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 uint32_t shared_prefix(std::span<const text::TokenId> a, std::span<const text::TokenId> b) {
   const auto parted = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return static_cast<uint32_t>(parted.first - a.begin());
 }
 }  // namespace
 
-Engine::Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab)
-    : executor_(std::move(executor)), vocab_(std::move(vocab)), slots_(executor_->options().sequences) {
+double Engine::steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Engine::Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab, LookupOptions lookup,
+               Clock clock)
+    : executor_(std::move(executor)),
+      vocab_(std::move(vocab)),
+      lookup_(lookup),
+      governor_(lookup.mode, lookup.max_draft),
+      clock_(std::move(clock)),
+      slots_(executor_->options().sequences) {
+  lookup_.check();
   const uint32_t V = executor_->model().config().V;
   if (vocab_->size() != V) {
     fail(ErrorCode::kBadFile, "{}: tokenizer.ggml.tokens has {} entries but the embedding table has {} rows",
@@ -53,7 +60,7 @@ void Engine::check(const Request& request) const {
 
 std::shared_ptr<const Sequence> Engine::submit(Request request, OnToken on_token) {
   check(request);
-  auto sequence = std::make_shared<Sequence>(std::move(request), *vocab_);
+  auto sequence = std::make_shared<Sequence>(std::move(request), *vocab_, lookup_);
   waiting_.push_back({sequence, std::move(on_token)});
   return sequence;
 }
@@ -131,87 +138,151 @@ void Engine::admit() {
   }
 }
 
-// Adds what is pending of the slot's sequence, as far as the pass has room. The last pending row asks for logits.
-void Engine::add_rows(uint32_t index) {
-  const Sequence& sequence = *slots_[index].job.sequence;
+// Adds what is pending of the slot's sequence, as far as the pass has room, and what is drafted to follow it. The last
+// pending row asks for logits, and so does every drafted one.
+void Engine::add_rows(uint32_t index, uint32_t longest_draft) {
+  Sequence& sequence = *slots_[index].job.sequence;
   const uint32_t room = executor_->options().chunk - static_cast<uint32_t>(rows_.size());
   const uint32_t count = std::min(sequence.pending(), room);
   if (count == 0) return;
-  const bool output = count == sequence.pending() && sequence.wants_token();
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t position = sequence.processed() + i;
-    rows_.push_back({sequence.tokens()[position], position, index, output && i + 1 == count});
+  Share share{index, slots_[index].job, count, sequence.in_prompt()};
+  share.open = count == sequence.pending() && sequence.wants_token();
+  for (const Share& other : shares_) share.first_output += other.open ? 1 + other.drafted : 0;
+  const uint32_t end = sequence.processed() + count;
+  for (uint32_t position = sequence.processed(); position < end; ++position) {
+    rows_.push_back({sequence.tokens()[position], position, index, share.open && position + 1 == end});
   }
-  shares_.push_back({index, count, sequence.in_prompt(), output});
+  sequence.index(end);
+  if (!sequence.draft_.empty()) {
+    share.match_length = sequence.index_->match()->length;
+    share.drafted = std::min(static_cast<uint32_t>(sequence.draft_.size()), longest_draft);
+    for (uint32_t i = 0; i < share.drafted; ++i) rows_.push_back({sequence.draft_[i], end + i, index, true});
+  }
+  shares_.push_back(std::move(share));
+}
+
+// Drafts for the sequences in these slots, which have one row each in a pass without prompts. Returns how much of a
+// draft is worth running.
+uint32_t Engine::plan_drafts(std::span<const uint32_t> slots) {
+  offers_.clear();
+  const exec::ExecutorOptions& options = executor_->options();
+  for (const uint32_t slot : slots) {
+    Sequence& sequence = *slots_[slot].job.sequence;
+    sequence.make_draft(*vocab_, lookup_.max_draft, options.context);
+    if (sequence.draft_.empty()) continue;
+    offers_.push_back(
+        {&sequence.acceptance_, sequence.index_->match()->length, static_cast<uint32_t>(sequence.draft_.size())});
+  }
+  const auto rows = static_cast<uint32_t>(slots.size());
+  return governor_.choose(offers_, rows, std::min(options.chunk, options.outputs) - rows);
 }
 
 void Engine::plan_pass() {
   rows_.clear();
   shares_.clear();
-  std::vector<uint32_t> prompts;
+  std::vector<uint32_t> generating, prompts;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    const Sequence* sequence = slots_[i].job.sequence.get();
+    Sequence* sequence = slots_[i].job.sequence.get();
     if (sequence == nullptr) continue;
-    if (sequence->in_prompt()) {
-      prompts.push_back(i);
-    } else {
-      add_rows(i);
-    }
+    sequence->draft_.clear();
+    (sequence->in_prompt() ? prompts : generating).push_back(i);
   }
+  const bool may_draft = lookup_.mode != LookupMode::kOff && prompts.empty() && !generating.empty();
+  const uint32_t longest_draft = may_draft ? plan_drafts(generating) : 0;
+  for (const uint32_t slot : generating) add_rows(slot, longest_draft);
   std::sort(prompts.begin(), prompts.end(),
             [this](uint32_t a, uint32_t b) { return slots_[a].admitted < slots_[b].admitted; });
-  for (const uint32_t slot : prompts) add_rows(slot);
+  for (const uint32_t slot : prompts) add_rows(slot, 0);
 }
 
-void Engine::sample_outputs() {
-  const uint32_t context = executor_->options().context;
-  uint32_t output = 0;
-  for (const Share& share : shares_) {
-    const Job& job = slots_[share.slot].job;
-    Sequence& sequence = *job.sequence;
-    if (share.output) {
-      const text::TokenId token = sequence.choose(*executor_, output++);
-      if (sequence.append(token, vocab_->is_stop(token), context) && job.on_token)
-        calls_.emplace_back(job.on_token, token);
-    } else if (!sequence.wants_token() && sequence.pending() == 0) {
-      sequence.ending_ = Ending::kLength;
-    }
-  }
-}
-
-void Engine::run_pass() {
-  const auto start = Clock::now();
+void Engine::run_rows() {
   ++passes_;
   executor_->forward(rows_);
   for (const Share& share : shares_) {
     Slot& slot = slots_[share.slot];
-    Sequence& sequence = *slot.job.sequence;
+    Sequence& sequence = *share.job.sequence;
     const auto run = sequence.tokens().subspan(sequence.processed(), share.rows);
     slot.cached.insert(slot.cached.end(), run.begin(), run.end());
     slot.last_used = passes_;
     sequence.processed_ += share.rows;
-  }
-  sample_outputs();
-  const double seconds = seconds_since(start);
-  for (const Share& share : shares_) {
-    Sequence& sequence = *slots_[share.slot].job.sequence;
-    (share.prompt ? sequence.prompt_seconds_ : sequence.decode_seconds_) += seconds;
+    sequence.lookup_.drafted += share.drafted;
     if (!share.prompt) ++sequence.decode_passes_;
+    if (!sequence.wants_token() && sequence.pending() == 0) sequence.ending_ = Ending::kLength;
   }
 }
 
-bool Engine::step() {
-  const std::atomic<bool>* cancelled = executor_->options().cancelled;
-  if (cancelled != nullptr && cancelled->load()) {
-    end_all_interrupted();
-    return false;
+// One choice for a sequence, and whether the output for its next one is there already: it is when the choice was the
+// drafted token.
+void Engine::choose(Share& share, uint32_t round) {
+  Sequence& sequence = *share.job.sequence;
+  if (round > 0) {  // the last choice was drafted, so it has been run
+    slots_[share.slot].cached.push_back(sequence.tokens().back());
+    ++sequence.processed_;
+    ++sequence.lookup_.accepted;
   }
-  admit();
-  plan_pass();
-  if (rows_.empty()) return false;
+  const text::TokenId token = sequence.choose(*executor_, share.first_output + round);
+  if (sequence.append(token, vocab_->is_stop(token), executor_->options().context) && share.job.on_token) {
+    calls_.emplace_back(share.job.on_token, token);
+  }
+  const bool is_drafted = round < sequence.draft_.size() && sequence.draft_[round] == token;
+  ++share.choices;
+  share.as_drafted += is_drafted ? 1 : 0;
+  if (!share.prompt) ++sequence.decode_tokens_;
+  share.open = is_drafted && round < share.drafted && !sequence.ended();
+}
+
+// One choice for every sequence that has an output for it. Returns whether there may be another round.
+bool Engine::choose_round(uint32_t round) {
   calls_.clear();
+  bool is_any_open = false;
+  for (Share& share : shares_) {
+    // What was called after the last round may have ended it.
+    if (!share.open || share.job.sequence->ended()) {
+      share.open = false;
+      continue;
+    }
+    choose(share, round);
+    is_any_open |= share.open;
+  }
+  return is_any_open;
+}
+
+// Forgets the keys and values of drafted tokens that were not chosen. The executor can always take back rows of the
+// pass it has just run.
+void Engine::take_back_rejected() {
+  for (const Share& share : shares_) {
+    if (share.drafted == 0) continue;
+    const auto kept = static_cast<uint32_t>(slots_[share.slot].cached.size());
+    if (executor_->length(share.slot) > kept) CARAT_CHECK(executor_->truncate(share.slot, kept) == kept);
+  }
+}
+
+void Engine::learn(double seconds) {
+  const bool has_prompt = std::any_of(shares_.begin(), shares_.end(), [](const Share& s) { return s.prompt; });
+  if (lookup_.mode == LookupMode::kOff || has_prompt) return;
+  LookupGovernor::Pass pass{static_cast<uint32_t>(shares_.size()), static_cast<uint32_t>(rows_.size()), 0, seconds};
+  for (const Share& share : shares_) {
+    Sequence& sequence = *share.job.sequence;
+    pass.tokens += share.choices;
+    // Without drafted rows there was one choice, and the draft had its first token.
+    const uint32_t tested = std::min<uint32_t>(share.choices, static_cast<uint32_t>(sequence.draft_.size()));
+    if (tested > 0) sequence.acceptance_.record(share.match_length, tested, share.as_drafted);
+  }
+  governor_.record(pass);
+}
+
+void Engine::add_seconds(double seconds) {
+  for (const Share& share : shares_) {
+    Sequence& sequence = *share.job.sequence;
+    (share.prompt ? sequence.prompt_seconds_ : sequence.decode_seconds_) += seconds;
+  }
+}
+
+// Runs a part of a pass. False when it was interrupted; then all sequences have ended.
+bool Engine::survives(const std::function<void()>& action) {
   try {
-    run_pass();
+    action();
+    return true;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInterrupted) {
       end_all_interrupted();
@@ -223,9 +294,33 @@ bool Engine::step() {
     end_running(Ending::kFailed);
     throw;
   }
-  release_ended();
-  // After every choice of the pass has been made, because a callback may submit or cancel.
-  for (const auto& [on_token, token] : calls_) on_token(token);
+}
+
+bool Engine::step() {
+  const std::atomic<bool>* cancelled = executor_->options().cancelled;
+  if (cancelled != nullptr && cancelled->load()) {
+    end_all_interrupted();
+    return false;
+  }
+  double start = clock_();
+  admit();
+  plan_pass();
+  if (rows_.empty()) return false;
+  if (!survives([this] { run_rows(); })) return false;
+  double pass_seconds = 0.0;
+  bool is_open = true;
+  for (uint32_t round = 0; is_open; ++round) {
+    if (!survives([&] { is_open = choose_round(round); })) return false;
+    const double seconds = clock_() - start;
+    add_seconds(seconds);
+    pass_seconds += seconds;
+    release_ended();
+    // After every choice of the round has been made, because a callback may submit or cancel.
+    for (const auto& [on_token, token] : calls_) on_token(token);
+    start = clock_();
+  }
+  take_back_rejected();
+  learn(pass_seconds);
   return busy();
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/lookup_governor.h"
+#include "engine/lookup_options.h"
 #include "engine/sequence.h"
 #include "exec/executor.h"
 #include "text/vocab.h"
@@ -20,16 +22,24 @@ namespace carat::engine {
 // A finished sequence leaves its keys and values in its slot. A new prompt takes the free slot with which it shares the
 // longest prefix and runs only what comes after it.
 //
+// With prompt lookup (lookup_options.h) a pass that takes no prompt may also run drafted tokens. The choices then come
+// in rounds: each is what a pass of its own would have been, callbacks included, so that nobody can tell the difference
+// but by the time.
+//
 // Not thread-safe: one caller at a time. Sole owner of the executor and its caches.
 class Engine {
  public:
   // Called once per generated token, in order, from within step(). An exception thrown by it leaves through step(),
   // after which the engine can only be destroyed.
   using OnToken = std::function<void(text::TokenId)>;
+  using Clock = std::function<double()>;  // seconds since whenever
+  static double steady_seconds();
 
   // Throws kBadFile when the vocabulary and the model's embedding table differ in size, kBadArgument when one pass of
-  // the executor cannot take a row with logits of every sequence.
-  Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab);
+  // the executor cannot take a row with logits of every sequence, or a lookup option is out of range. Drafts are as
+  // long as the executor's rows and outputs of a pass allow, and no longer than asked for.
+  Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab, LookupOptions lookup = {},
+         Clock clock = steady_seconds);
 
   // Throws kBadArgument when the prompt is empty, longer than the context or has an unknown token, or when a sampling
   // option is out of range; other requests are not affected.
@@ -49,6 +59,7 @@ class Engine {
 
   exec::Executor& executor() { return *executor_; }
   const exec::Executor& executor() const { return *executor_; }
+  const LookupOptions& lookup() const { return lookup_; }
   const text::Vocab& vocab() const { return *vocab_; }
   std::shared_ptr<const text::Vocab> shared_vocab() const { return vocab_; }
 
@@ -65,9 +76,15 @@ class Engine {
   };
   struct Share {  // what one slot contributes to the pass being built
     uint32_t slot;
-    uint32_t rows;
+    Job job;
+    uint32_t rows;  // without the drafted ones
     bool prompt;
-    bool output;
+    uint32_t match_length = 0;  // of the draft; 0: there is none
+    uint32_t drafted = 0;       // rows after these
+    uint32_t first_output = 0;  // of the executor; the drafted rows' follow it
+    bool open = false;          // there is an output left to choose from
+    uint32_t choices = 0;       // made
+    uint32_t as_drafted = 0;    // of them, from the first on: equal to the draft
   };
 
   void check(const Request& request) const;
@@ -76,15 +93,24 @@ class Engine {
   void take_slot(uint32_t slot, Job job);
   void release_ended();
   void plan_pass();
-  void add_rows(uint32_t slot);
-  void run_pass();
-  void sample_outputs();
+  uint32_t plan_drafts(std::span<const uint32_t> slots);
+  void add_rows(uint32_t slot, uint32_t longest_draft);
+  void run_rows();
+  bool choose_round(uint32_t round);
+  void choose(Share& share, uint32_t round);
+  void take_back_rejected();
+  void learn(double seconds);
+  void add_seconds(double seconds);
+  bool survives(const std::function<void()>& action);
   void end_running(Ending ending);
   void end_all_interrupted();
   bool busy() const;
 
   std::unique_ptr<exec::Executor> executor_;
   std::shared_ptr<const text::Vocab> vocab_;
+  LookupOptions lookup_;
+  LookupGovernor governor_;
+  Clock clock_;
   std::vector<Slot> slots_;
   std::deque<Job> waiting_;
   uint64_t admitted_ = 0;
@@ -93,6 +119,7 @@ class Engine {
   // The pass being built and its results; kept between steps.
   std::vector<exec::Row> rows_;
   std::vector<Share> shares_;
+  std::vector<LookupGovernor::Offer> offers_;
   std::vector<std::pair<OnToken, text::TokenId>> calls_;
 };
 

@@ -1,5 +1,7 @@
 #include "engine/sequence.h"
 
+#include <algorithm>
+
 namespace carat::engine {
 
 std::string_view ending_name(Ending ending) {
@@ -20,11 +22,32 @@ std::string_view ending_name(Ending ending) {
   return "unknown";
 }
 
-Sequence::Sequence(Request request, const text::Vocab& vocab)
+Sequence::Sequence(Request request, const text::Vocab& vocab, const LookupOptions& lookup)
     : request_(std::move(request)),
       sampler_(request_.sampling, static_cast<uint32_t>(vocab.size()), vocab.suppressed()),
       tokens_(request_.prompt) {
   sampler_.accept(tokens_);
+  if (lookup.mode != LookupMode::kOff && wants_token()) {
+    index_.emplace(LookupOptions::kShortestNgram, lookup.max_ngram);
+  }
+}
+
+void Sequence::index(uint32_t tokens) {
+  if (index_ && tokens > index_->indexed()) index_->extend(std::span(tokens_).first(tokens));
+}
+
+void Sequence::make_draft(const text::Vocab& vocab, uint32_t most, uint32_t context) {
+  draft_.clear();
+  if (!index_) return;
+  index(static_cast<uint32_t>(tokens_.size()));
+  const auto match = index_->match();
+  if (!match) return;
+  // The pass itself gives one token; the last one of an answer or of the context is never run.
+  const size_t room = std::min<size_t>(request_.max_tokens - generated().size() - 1, context - tokens_.size());
+  draft_from(tokens_, *match, static_cast<uint32_t>(std::min<size_t>(most, room)), draft_);
+  if (request_.ignore_stops) return;
+  draft_.erase(std::find_if(draft_.begin(), draft_.end(), [&](text::TokenId token) { return vocab.is_stop(token); }),
+               draft_.end());
 }
 
 text::TokenId Sequence::choose(exec::Executor& executor, uint32_t output) {

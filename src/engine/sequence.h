@@ -3,11 +3,15 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "engine/guide.h"
+#include "engine/lookup_governor.h"
+#include "engine/lookup_options.h"
+#include "engine/ngram_index.h"
 #include "engine/sampler.h"
 #include "text/vocab.h"
 
@@ -34,10 +38,16 @@ struct Request {
   std::shared_ptr<Guide> guide;  // null: the model is free
 };
 
+// What prompt lookup did for a sequence.
+struct LookupFigures {
+  uint32_t drafted = 0;   // tokens that were run before they were chosen
+  uint32_t accepted = 0;  // of them, those that were chosen
+};
+
 // One request on its way: its tokens, the sampler's state, and in the end why it ended. Changed only by the engine.
 class Sequence {
  public:
-  Sequence(Request request, const text::Vocab& vocab);
+  Sequence(Request request, const text::Vocab& vocab, const LookupOptions& lookup = {});
 
   const Request& request() const { return request_; }
   std::span<const text::TokenId> prompt() const { return std::span(tokens_).first(request_.prompt.size()); }
@@ -55,10 +65,13 @@ class Sequence {
   uint32_t prefix_shared() const { return prefix_shared_; }
   uint32_t prefix_reused() const { return prefix_reused_; }
 
-  // Wall time of the passes that took part of the prompt, and of those that took one generated token each.
+  // Wall time of the passes that took part of the prompt, and of those that went on from generated tokens; how many of
+  // these there were, and how many tokens they chose: one each, and the accepted ones of a draft.
   double prompt_seconds() const { return prompt_seconds_; }
   double decode_seconds() const { return decode_seconds_; }
   uint32_t decode_passes() const { return decode_passes_; }
+  uint32_t decode_tokens() const { return decode_tokens_; }
+  const LookupFigures& lookup() const { return lookup_; }
 
  private:
   friend class Engine;
@@ -71,6 +84,12 @@ class Sequence {
   // Takes the choice; returns true when it is a token to hand out, false when it is a stop.
   bool append(text::TokenId token, bool is_stop, uint32_t context);
 
+  // Notes the first `tokens` tokens for later drafts. Nothing without lookup.
+  void index(uint32_t tokens);
+  // Drafts what may follow the last token: no more than the answer and the context have room for, and nothing that
+  // comes after a stop.
+  void make_draft(const text::Vocab& vocab, uint32_t most, uint32_t context);
+
   Request request_;
   Sampler sampler_;
   std::vector<text::TokenId> tokens_;  // prompt and generated
@@ -82,6 +101,12 @@ class Sequence {
   double prompt_seconds_ = 0.0;
   double decode_seconds_ = 0.0;
   uint32_t decode_passes_ = 0;
+  uint32_t decode_tokens_ = 0;
+
+  std::optional<NgramIndex> index_;   // none without lookup
+  std::vector<text::TokenId> draft_;  // of the pass being built; some or all of it are run
+  DraftAcceptance acceptance_;
+  LookupFigures lookup_;
 };
 
 }  // namespace carat::engine

@@ -59,6 +59,9 @@ class Executor {
   virtual std::string_view name() const = 0;
   virtual const model::Model& model() const = 0;
   virtual const ExecutorOptions& options() const = 0;
+  // Whether the logits of a row are the same bits whatever other rows are in its pass and however the rows before it
+  // were divided among passes.
+  virtual bool rows_are_independent() const { return false; }
 
   // Runs the rows and appends their keys and values to the caches. Throws kBadArgument on rows that do not continue
   // their sequence, exceed the context or the limits above; then nothing was changed. An error or interruption later
@@ -76,7 +79,8 @@ class Executor {
 
   virtual uint32_t length(uint32_t sequence) const = 0;
   // Forgets everything from position n on, so that the next row may be at n. When the sliding window of n is gone the
-  // sequence is emptied instead. Returns the new length: n or 0.
+  // sequence is emptied instead. Returns the new length: n or 0. It is n whenever n is not below the length before the
+  // last pass with rows of the sequence: rows that were only tried can always be taken back.
   virtual uint32_t truncate(uint32_t sequence, uint32_t n) = 0;
 };
 

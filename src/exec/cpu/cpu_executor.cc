@@ -94,6 +94,7 @@ class CpuExecutor final : public Executor, public CpuLayers {
   std::string_view name() const override { return "cpu"; }
   const model::Model& model() const override { return *model_; }
   const ExecutorOptions& options() const override { return options_; }
+  bool rows_are_independent() const override { return true; }
 
   void forward(std::span<const Row> rows) override;
   std::span<const float> run(std::span<const Row> rows) override;

@@ -48,6 +48,7 @@ class ReferenceExecutor final : public Executor {
   std::string_view name() const override { return "reference"; }
   const model::Model& model() const override { return *model_; }
   const ExecutorOptions& options() const override { return options_; }
+  bool rows_are_independent() const override { return true; }
 
   void forward(std::span<const Row> rows) override;
 
