@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/random.h"
 
 namespace carat::exec {
 namespace {
@@ -115,6 +116,24 @@ TEST_F(SequenceTableTest, TruncateKeepsWhatTheWindowNeeds) {
   EXPECT_EQ(table_.length(0), 24u);
   EXPECT_EQ(table_.truncate(0, 23), 0u);  // 16 was overwritten by 29, although the sequence is shorter now
   EXPECT_EQ(table_.length(0), 0u);
+}
+
+// What speculation relies on: however often rows were taken back or passes failed before, those of the last pass can
+// be.
+TEST_F(SequenceTableTest, RowsOfTheLastPassCanAlwaysBeTakenBack) {
+  test::Random random(1);
+  for (int round = 0; round < 200; ++round) {
+    table_.truncate(0, 0);
+    while (table_.length(0) + 6 <= 40) {
+      const uint32_t before = table_.length(0);
+      const auto rows = static_cast<uint32_t>(random.between(1, 6));
+      if (random.below(4) == 0) append(0, static_cast<uint32_t>(random.between(1, 6)), false);
+      append(0, rows);
+      const auto kept = static_cast<uint32_t>(random.between(before, before + rows));
+      if (kept == 0) continue;
+      ASSERT_EQ(table_.truncate(0, kept), kept) << "of " << before << " + " << rows;
+    }
+  }
 }
 
 TEST_F(SequenceTableTest, AnEmptiedSequenceStartsAfresh) {
