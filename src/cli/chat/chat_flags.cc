@@ -24,11 +24,11 @@ text::ChatTemplate::Choice parse_template_choice(const std::string& text) {
 
 engine::Engine make_engine(const ChatFlags& flags, const LoadedModel& loaded, const Logger& log) {
   exec::ExecutorOptions options;
-  options.outputs = 1;
   options.log = log;
   options.cancelled = &interrupted();
   flags.size.apply(loaded.model->config(), options);
   flags.device.apply(options);
+  flags.lookup.apply(options);
   const uint32_t trained = loaded.model->config().context_length;
   if (options.context > trained) {
     log->warn("-c {} is more than the {} tokens the model was trained for; answers get worse beyond them",
@@ -38,7 +38,8 @@ engine::Engine make_engine(const ChatFlags& flags, const LoadedModel& loaded, co
   auto executor = engine::make_executor(flags.device.chosen_device(), loaded.model, options, loading_progress(line));
   line.clear();
   flags.device.explain_unused(*executor, log);
-  return engine::Engine(std::move(executor), loaded.vocab);
+  const engine::LookupOptions lookup = flags.lookup.options(*executor, log);
+  return engine::Engine(std::move(executor), loaded.vocab, lookup);
 }
 
 // The text of a grammar or schema says in its errors what is wrong; the flag and the file are added here.
@@ -129,6 +130,7 @@ void ChatFlags::add_to(CLI::App& command) {
   size.add_to(command);
   device.add_to(command);
   sampling.add_to(command);
+  lookup.add_to(command);
 }
 
 ChatSession ChatFlags::open(const Logger& log) const {

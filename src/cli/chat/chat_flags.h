@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cli/chat/session.h"
+#include "cli/lookup_flags.h"
 #include "cli/model_flags.h"
 #include "cli/sampling_flags.h"
 
@@ -19,6 +20,7 @@ struct ChatFlags {
   DeviceFlags device;
   SizeFlags size;
   SamplingFlags sampling;
+  LookupFlags lookup;
 
   int64_t max_tokens = -1;
   std::string system;

@@ -165,6 +165,8 @@ TurnReport ChatSession::run(std::vector<text::TokenId> prompt, engine::TurnOptio
   report.prompt_seconds = sequence.prompt_seconds();
   report.generated = static_cast<uint32_t>(sequence.generated().size());
   report.decode_passes = sequence.decode_passes();
+  report.decode_tokens = sequence.decode_tokens();
+  report.lookup = sequence.lookup();
   report.decode_seconds = sequence.decode_seconds();
   report.context_used = static_cast<uint32_t>(sequence.tokens().size());
   report.cache_note = explain_cache(sequence);

@@ -39,7 +39,9 @@ struct TurnReport {
   double prompt_seconds = 0.0;
   uint32_t generated = 0;
   uint32_t decode_passes = 0;
+  uint32_t decode_tokens = 0;
   double decode_seconds = 0.0;
+  engine::LookupFigures lookup;
   uint32_t context_used = 0;
   std::string cache_note;   // why what was known could not be reused; empty when it was
   std::string ending_note;  // why the turn ended; empty when the model was done

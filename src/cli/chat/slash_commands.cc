@@ -95,6 +95,9 @@ void SessionTotals::add(const TurnReport& report) {
   prompt_new += report.prompt_new;
   generated += report.generated;
   decode_passes += report.decode_passes;
+  decode_tokens += report.decode_tokens;
+  drafted += report.lookup.drafted;
+  accepted += report.lookup.accepted;
   prompt_seconds += report.prompt_seconds;
   decode_seconds += report.decode_seconds;
   context_used = report.context_used;
@@ -239,8 +242,12 @@ void SlashCommands::stats() const {
                   "  context     {} of {} tokens\n"
                   "  messages    {}\n",
                   totals_.turns, totals_.prompt_new, per_second(totals_.prompt_new, totals_.prompt_seconds),
-                  totals_.prompt_reused, totals_.generated, per_second(totals_.decode_passes, totals_.decode_seconds),
+                  totals_.prompt_reused, totals_.generated, per_second(totals_.decode_tokens, totals_.decode_seconds),
                   totals_.context_used, session_.context(), session_.conversation().messages.size()));
+  if (totals_.drafted == 0) return;
+  write_stderr(fmt::format("  lookup      {:.1f} tokens/pass; of {} drafted tokens {} were accepted\n",
+                           static_cast<double>(totals_.decode_tokens) / static_cast<double>(totals_.decode_passes),
+                           totals_.drafted, totals_.accepted));
 }
 
 std::vector<std::string> SlashCommands::complete(std::string_view line, size_t cursor) {

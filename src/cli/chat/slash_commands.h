@@ -17,6 +17,9 @@ struct SessionTotals {
   uint64_t prompt_new = 0;
   uint64_t generated = 0;
   uint64_t decode_passes = 0;
+  uint64_t decode_tokens = 0;
+  uint64_t drafted = 0;
+  uint64_t accepted = 0;
   double prompt_seconds = 0.0;
   double decode_seconds = 0.0;
   uint32_t context_used = 0;  // after the last turn

@@ -49,12 +49,19 @@ std::vector<std::string> wordings(const TurnStatus& status) {
   const std::string short_prompt = fmt::format("{}+{}", reused, fresh);
   const std::string decode = speed(status.decode_tps);
   const std::string pace = decode.empty() ? made + " tok" : decode;
+  const std::string answer = with_speed(tokens, status.decode_tps);
+  std::string lookup, short_lookup;
+  if (status.drafted > 0) {
+    const unsigned accepted = percent(status.accepted, status.drafted);
+    lookup = fmt::format(" · lookup {:.1f} tokens/pass, {}% accepted", status.tokens_per_pass, accepted);
+    short_lookup = fmt::format(" · lookup {:.1f}/pass, {}%", status.tokens_per_pass, accepted);
+  }
   return {
-      fmt::format("{} · {} · context {}/{} ({}%)", with_speed(prompt, status.prompt_tps),
-                  with_speed(tokens, status.decode_tps), used, size, share),
-      fmt::format("prompt {} · {} · context {}/{}", with_speed(short_prompt, status.prompt_tps),
-                  with_speed(tokens, status.decode_tps), used, size),
-      fmt::format("prompt {} · {} · context {}%", short_prompt, with_speed(tokens, status.decode_tps), share),
+      fmt::format("{} · {}{} · context {}/{} ({}%)", with_speed(prompt, status.prompt_tps), answer, lookup, used, size,
+                  share),
+      fmt::format("prompt {} · {}{} · context {}/{}", with_speed(short_prompt, status.prompt_tps), answer, short_lookup,
+                  used, size),
+      fmt::format("prompt {} · {}{} · context {}%", short_prompt, answer, short_lookup, share),
       fmt::format("{} · {} · ctx {}%", short_prompt, with_speed(made + " tok", status.decode_tps), share),
       fmt::format("{} · ctx {}%", with_speed(made + " tok", status.decode_tps), share),
       fmt::format("{} · ctx {}%", pace, share),

@@ -137,7 +137,11 @@ void TurnPrinter::finish(const TurnReport& report, uint32_t context) {
   status.prompt_new = report.prompt_new;
   status.prompt_tps = per_second(report.prompt_new, report.prompt_seconds);
   status.generated = report.generated;
-  status.decode_tps = per_second(report.decode_passes, report.decode_seconds);
+  status.decode_tps = per_second(report.decode_tokens, report.decode_seconds);
+  status.drafted = report.lookup.drafted;
+  status.accepted = report.lookup.accepted;
+  status.tokens_per_pass =
+      report.decode_passes == 0 ? 0.0 : static_cast<double>(report.decode_tokens) / report.decode_passes;
   status.context_used = report.context_used;
   status.context_size = context;
   status.ending = report.ending_note;

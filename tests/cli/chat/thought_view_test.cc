@@ -146,6 +146,20 @@ TEST(StatusLine, SaysLessWhereThereIsLessRoom) {
   EXPECT_EQ(status_line(status, 8), "ctx 13%");
 }
 
+TEST(StatusLine, SaysWhatLookupDid) {
+  TurnStatus status = ordinary_status();
+  status.drafted = 100;
+  status.accepted = 71;
+  status.tokens_per_pass = 3.1;
+  EXPECT_EQ(status_line(status, 130),
+            "prompt 412 reused + 31 new, 1,204 t/s · 86 tokens, 412 t/s · lookup 3.1 tokens/pass, 71% accepted · "
+            "context 529/4,096 (13%)");
+  EXPECT_EQ(status_line(status, 100),
+            "prompt 412+31, 1,204 t/s · 86 tokens, 412 t/s · lookup 3.1/pass, 71% · context 529/4,096");
+  EXPECT_EQ(status_line(status, 80), "prompt 412+31 · 86 tokens, 412 t/s · lookup 3.1/pass, 71% · context 13%");
+  EXPECT_EQ(status_line(status, 60), "412+31 · 86 tok, 412 t/s · ctx 13%");
+}
+
 TEST(StatusLine, LeavesOutWhatIsNotKnown) {
   TurnStatus status;
   status.generated = 1;
