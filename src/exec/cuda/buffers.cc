@@ -116,6 +116,34 @@ void NarrowBuffers::carve(Carver& carver, const Widths& w) {
   expert_weights = carver.take<float>(m * w.used);
 }
 
+void BatchBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count) {
+  if (row_count == 0) return;
+  const uint64_t n = row_count;
+  control = carver.take<BatchControl>(1);
+  rows.carve(carver, w, row_count);
+  rows.tokens = control == nullptr ? nullptr : control->tokens;
+  rows.positions = control == nullptr ? nullptr : control->positions;
+  rows.sequences = control == nullptr ? nullptr : control->sequences;
+  x[0] = carver.take<float>(n * w.d);
+  x[1] = carver.take<float>(n * w.d);
+  qkv = carver.take<float>(n * w.qkv);
+  q = carver.take<__half>(n * w.q);
+  attention = carver.take<float>(n * w.q);
+  delta = carver.take<float>(n * w.d);
+  gate_up = carver.take<float>(n * 2 * w.F);
+  act = carver.take<float>(n * ((w.F + 3) / 4 * 4));
+  ple_projection = carver.take<float>(n * w.L * w.P);
+  ple = carver.take<float>(n * w.L * w.P);
+  ple_gate = carver.take<float>(n * ((w.P + 3) / 4 * 4));
+  in.tiles = batch_tiles(row_count);
+  in.fragments = carver.take<uint32_t>(batch_fragment_words(steps_of(w.d), row_count));
+  in.scale = carver.take<float>(n);
+  act_largest = carver.take<uint32_t>(n);
+  ple_largest = carver.take<uint32_t>(n);
+  partial = carver.take<float>(kPartialFloats);
+  counters = carver.take<uint32_t>(kPartialCounters);
+}
+
 void OutputBuffers::carve(Carver& carver, const Widths& w, uint32_t outputs, uint64_t attention_partial_elements,
                           uint32_t counters) {
   const uint64_t n = outputs;

@@ -6,6 +6,7 @@
 #include "exec/cuda/device/element.h"
 #include "exec/cuda/kernels/activation.h"
 #include "exec/cuda/kernels/attention_shape.h"
+#include "exec/cuda/kernels/batch_rows.h"
 #include "exec/cuda/kernels/select.h"
 #include "model/config.h"
 
@@ -125,6 +126,38 @@ struct NarrowBuffers {
   uint32_t* expert_ids;
   float* expert_weights;
   void carve(Carver& carver, const Widths& w);
+};
+
+// The rows of a batched decode step as the host writes them.
+struct BatchControl {
+  int32_t tokens[kBatchRows];
+  uint32_t positions[kBatchRows];
+  uint32_t sequences[kBatchRows];
+  uint32_t k;  // candidates wanted
+};
+
+// Batched decode: up to `rows` rows (a bucket), fp32 between products.
+struct BatchBuffers {
+  static constexpr uint64_t kPartialFloats = uint64_t{4} << 20;  // sums of products whose columns are split over SMs
+  static constexpr uint32_t kPartialCounters = 1u << 15;
+  BatchControl* control;
+  RowArrays rows;  // tokens, positions and sequences point into control
+  float* x[2];     // [rows, d] the residual stream, alternating
+  float* qkv;      // [rows, qkv]
+  __half* q;
+  float* attention;       // [rows, q]
+  float* delta;           // [rows, d]
+  float* gate_up;         // [rows, 2 F], only for layers whose gate and up differ in format
+  float* act;             // [rows, F]
+  float* ple_projection;  // [rows, L * P]
+  float* ple;
+  float* ple_gate;        // [rows, P]
+  BatchRows in;           // [rows, d]
+  uint32_t* act_largest;  // [rows] bits of the largest |act|
+  uint32_t* ple_largest;
+  float* partial;
+  uint32_t* counters;
+  void carve(Carver& carver, const Widths& w, uint32_t rows);
 };
 
 // Results and what selection needs.

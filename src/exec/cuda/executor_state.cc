@@ -97,7 +97,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
   exec::ExecutorOptions host = options_;
   host.kernels = {};  // those of the GPU
   cpu_layers_ = exec::make_cpu_layers(model_, host, layers_on_cpu());
-  entering_ = PinnedMemory(uint64_t{std::max(plan_.chunk, kMatvecRows)} * widths_.d * sizeof(float),
+  entering_ = PinnedMemory(uint64_t{std::max(plan_.chunk, kBatchRows)} * widths_.d * sizeof(float),
                            "what the layers on the CPU hand over");
 }
 
@@ -108,6 +108,7 @@ void CudaExecutor::allocate() {
   Carver carver(scratch_.data());
   wide_.carve(carver, widths_, plan_.chunk, plan_.outputs);
   narrow_.carve(carver, widths_);
+  batch_.carve(carver, widths_, plan_.batch_rows);
   out_.carve(carver, widths_, plan_.outputs, attention_partial_elements(config, plan_, gpu_.sm_count),
              attention_counters(config, plan_));
   if (!plan_.placement.resident_bf16) {
@@ -145,6 +146,7 @@ void CudaExecutor::allocate() {
   results_.carve(device_carver, plan_.outputs);
   *results_host_.non_finite = 0;
   control_ = PinnedMemory(sizeof(DecodeControl), "decode control");
+  batch_control_ = PinnedMemory(sizeof(BatchControl), "batched decode control");
   host_logits_.resize(config.V);
 }
 
@@ -192,7 +194,9 @@ void CudaExecutor::forward(std::span<const exec::Row> rows) {
   table_.begin(rows);
   check_cancelled();
   if (cpu_layers_ != nullptr) run_cpu_layers(rows);
-  if (rows.size() <= kMatvecRows && plan_.use_matvec) {
+  if (runs_batched(rows)) {
+    run_batch(rows);
+  } else if (rows.size() <= kMatvecRows && plan_.use_matvec) {
     run_narrow(rows);
   } else {
     run_wide(rows);

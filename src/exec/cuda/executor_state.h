@@ -11,6 +11,7 @@
 #include "exec/cuda/device/facts.h"
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/device/stream.h"
+#include "exec/cuda/kernels/batch_product.h"
 #include "exec/cuda/kernels/gemm.h"
 #include "exec/cuda/kernels/matvec.h"
 #include "exec/cuda/kernels/rope.h"
@@ -22,9 +23,10 @@
 
 namespace carat::cuda {
 
-// Runs passes in two ways. Wide: many rows, activations in bf16, weights as bf16 operands of matrix products. Narrow:
-// up to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Both leave keys and
-// values in the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that
+// Runs passes in three ways. Wide: many rows, activations in bf16, weights as bf16 operands of matrix products. Narrow:
+// up to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Batched: decode steps of
+// more sequences, fp16 operands made of the quantised weights on the way to the tensor cores. All leave keys and values
+// in the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that
 // want logits go on narrow.
 //
 // Where the plan leaves the first layers to the CPU, they run there before anything of a pass is on the GPU, and what
@@ -98,6 +100,23 @@ class CudaExecutor final : public exec::Executor {
   void quantise_input(MatvecJob& job, const float* floats, uint32_t cols);
   void multiply(const MatvecJob& job);
 
+  // --- batch_pass.cc
+  struct BatchPass {
+    uint32_t rows = 0;
+    uint32_t buffer = 0;  // which of the two x buffers holds the residual stream
+    ResidualNorm pending{};
+  };
+  bool runs_batched(std::span<const exec::Row> rows) const;
+  void run_batch(std::span<const exec::Row> rows);
+  void batch_step(uint32_t rows);
+  BatchPass begin_batch(uint32_t rows);
+  void batch_layer(uint32_t index, BatchPass& pass);
+  void batch_attention(uint32_t index, BatchPass& pass);
+  void batch_feed_forward(uint32_t index, BatchPass& pass);
+  void batch_ple(uint32_t index, BatchPass& pass);
+  BatchRows normalise(BatchPass& pass, const float* next_norm, uint32_t* clear);
+  void multiply(const BatchJob& job);
+
   // --- profiling: says what was just launched; nothing but a comparison when nothing is profiled
   void mark(Step step, uint32_t layer, uint64_t extent, bool narrow) {
     if (profiler_ != nullptr) profiler_->mark({step, layer, extent, narrow}, stream_.get());
@@ -135,15 +154,17 @@ class CudaExecutor final : public exec::Executor {
   PinnedMemory staging_;  // row arrays and tiles on their way to the device
   PinnedMemory results_memory_;
   HostResults results_host_{}, results_{};  // the same memory as the host and as the device sees it
-  PinnedMemory control_;
+  PinnedMemory control_, batch_control_;
   std::unique_ptr<exec::CpuLayers> cpu_layers_;  // null when all layers are on the GPU
-  PinnedMemory entering_;                        // [max(chunk, 8), d] fp32: what they hand over
+  PinnedMemory entering_;                        // [max(chunk, 64), d] fp32: what they hand over
   WideBuffers wide_{};
   NarrowBuffers narrow_{};
+  BatchBuffers batch_{};
   OutputBuffers out_{};
   __nv_bfloat16* unpacked_ = nullptr;  // weights of one product when there are no resident copies
   std::vector<KvView> caches_;         // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;   // by row bucket
+  std::map<uint32_t, Graph> batch_graphs_;
   uint32_t output_count_ = 0;
   uint32_t selected_k_ = 0;  // candidates the last selection produced; 0: none yet
   uint32_t wanted_k_ = 64;   // what the next decode step selects

@@ -19,6 +19,8 @@ constexpr uint64_t kSmallestReserve = uint64_t{256} << 20;
 constexpr uint32_t kOldestCapability = 80;
 constexpr uint32_t kOverlapCapability = 90;
 constexpr uint32_t kContextUnit = 64;
+// From this many rows on the tensor cores beat the matrix-vector kernels.
+constexpr uint32_t kBatchedFrom = 5;
 // Matrix products of this many rows run at full speed; more rows only cost memory.
 constexpr uint32_t kRoomyChunk = 4096;
 
@@ -72,6 +74,8 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   wide.carve(carver, widths, plan.chunk, plan.outputs);
   NarrowBuffers narrow;
   narrow.carve(carver, widths);
+  BatchBuffers batch;
+  batch.carve(carver, widths, plan.batch_rows);
   OutputBuffers outputs;
   outputs.carve(carver, widths, plan.outputs, attention_partial_elements(config, plan, gpu.sm_count),
                 attention_counters(config, plan));
@@ -167,6 +171,25 @@ std::string explain_table(const Plan& plan, const PlanRequest& request) {
                                         "over the bus";
 }
 
+// Why decode steps of this model cannot run batched; empty: they can.
+std::string unbatchable(const model::Config& config) {
+  return config.experts > 0 ? "expert layers need their rows sorted: a pass of matrix products does that" : "";
+}
+
+// Which decode steps run batched. Results are kept for whole buckets of rows, so that padding rows have room too.
+void choose_batched_rows(Plan& plan, const model::Config& config, const PlanRequest& request) {
+  const auto wish = request.kernels.find("batch");
+  const std::string unable = unbatchable(config);
+  if (wish == "mma" && !unable.empty()) {
+    fail(ErrorCode::kBadArgument, "--kernels batch=mma is not possible: {}", unable);
+  }
+  const bool all_gemm = request.kernels.find("decode") == "gemm" && wish != "mma";
+  if (wish == "gemm" || all_gemm || !unable.empty()) return;
+  plan.outputs = std::max(plan.outputs, batch_bucket(std::min(request.sequences, kBatchRows)));
+  plan.batch_from = kBatchedFrom;
+  plan.batch_rows = batch_filled_bucket(std::min(plan.outputs, kBatchRows));
+}
+
 class Decisions {
  public:
   Decisions(Plan& plan, const GpuFacts& gpu, const PlanRequest& request) : plan_(plan), gpu_(gpu), request_(request) {}
@@ -188,6 +211,14 @@ class Decisions {
     add("decode", plan_.use_matvec ? "matvec" : "gemm", "reads each quantised weight once and nothing else");
     plan_.use_graphs = wish("launch") != "single";
     add("launch", plan_.use_graphs ? "graph" : "single", "one launch for a whole step");
+  }
+
+  void decide_batch(const model::Config& config) {
+    const bool batched = plan_.batch_rows > 0;
+    add("batch", batched ? "mma" : "gemm",
+        batched ? fmt::format("decode steps of {} to {} rows read each quantised weight once", plan_.batch_from,
+                              plan_.batch_rows)
+                : unbatchable(config));
   }
 
   void decide_overlap() {
@@ -288,6 +319,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   Plan plan;
   plan.sequences = request.sequences;
   plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
+  choose_batched_rows(plan, config, request);
   plan.free_bytes = gpu.free_bytes;
   plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);
   const size_t layout = place_layers(plan, model, gpu, request);
@@ -309,6 +341,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   decisions.decide_weights();
   decisions.decide_table();
   decisions.decide_decode();
+  decisions.decide_batch(config);
   decisions.decide_overlap();
   decisions.decide_attention(config);
   return plan;

@@ -1,0 +1,259 @@
+// Batched decode: up to 64 rows that all want logits. Products run on the tensor cores over the packed weights, so that
+// a step costs little more than reading them once; residual stream and results stay fp32. A whole step is captured as
+// one graph per bucket of rows, as in the narrow pass.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "exec/cuda/device/check.h"
+#include "exec/cuda/executor_state.h"
+#include "exec/cuda/kernels/batch_product.h"
+#include "exec/cuda/kernels/feed_forward.h"
+#include "exec/cuda/kernels/norm.h"
+#include "exec/cuda/weights/repack.h"
+
+namespace carat::cuda {
+
+namespace {
+
+// Rows of fp32 that a product rounds itself are read four values at a time.
+uint32_t padded4(uint32_t columns) { return (columns + 3) / 4 * 4; }
+
+}  // namespace
+
+bool CudaExecutor::runs_batched(std::span<const exec::Row> rows) const {
+  return plan_.batch_rows > 0 && rows.size() >= plan_.batch_from && rows.size() <= plan_.batch_rows &&
+         std::all_of(rows.begin(), rows.end(), [](const exec::Row& row) { return row.wants_logits; });
+}
+
+void CudaExecutor::run_batch(std::span<const exec::Row> rows) {
+  const auto count = static_cast<uint32_t>(rows.size());
+  const uint32_t bucket = batch_bucket(count);
+  auto* control = batch_control_.as<BatchControl>();
+  for (uint32_t r = 0; r < bucket; ++r) {
+    const bool real = r < count;
+    control->tokens[r] = real ? rows[r].token : 0;
+    control->positions[r] = real ? rows[r].position : 0;
+    control->sequences[r] = real ? rows[r].sequence : plan_.sequences;  // padding writes to the spare sequence
+  }
+  control->k = wanted_k_;
+  if (cpu_layers_ != nullptr) {
+    // Rows that pad the step to its bucket need finite values of some kind.
+    auto* entering = entering_.as<float>();
+    for (uint32_t r = count; r < bucket; ++r) std::copy_n(entering, widths_.d, entering + uint64_t{r} * widths_.d);
+  }
+  output_count_ = count;
+  if (plan_.use_graphs && profiler_ == nullptr) {
+    Graph& graph = batch_graphs_[bucket];
+    if (!graph.ready()) {
+      // A first run outside the capture sets kernel attributes and loads modules.
+      batch_step(bucket);
+      stream_.synchronise();
+      Graph::begin_capture(stream_.get());
+      try {
+        batch_step(bucket);
+      } catch (...) {
+        Graph::abandon_capture(stream_.get());
+        throw;
+      }
+      graph = Graph::end_capture(stream_.get());
+    }
+    graph.launch(stream_.get());
+  } else {
+    batch_step(bucket);
+  }
+  selected_k_ = wanted_k_;
+}
+
+// Everything of one step but the results' way back: runs eagerly or under capture.
+void CudaExecutor::batch_step(uint32_t rows) {
+  BatchPass pass = begin_batch(rows);
+  for (uint32_t i = layers_on_cpu(); i < widths_.L; ++i) batch_layer(i, pass);
+  BatchJob head;
+  head.rows = rows;
+  head.part[0] = {weights_.head.parts.front(), out_.logits, widths_.V};
+  head.output = MatvecOutput::kSoftcap;
+  head.cap = model_->config().softcap;
+  head.non_finite = results_.non_finite;
+  head.input = normalise(pass, weights_.output_norm, nullptr);
+  multiply(head);
+  mark(Step::kHead, 0, rows, true);
+  select_best(out_.logits, rows, widths_.V, &batch_.control->k, out_.select, results_.tokens, results_.values,
+              results_.counts, how());
+  mark(Step::kSelect, 0, rows, true);
+}
+
+void CudaExecutor::multiply(const BatchJob& job) {
+  const BatchScratch scratch{batch_.partial, BatchBuffers::kPartialFloats, batch_.counters,
+                             BatchBuffers::kPartialCounters};
+  batch_product(job, scratch, gpu_.sm_count, gpu_.shared_memory, how());
+}
+
+// Absorbs what is pending into the residual stream and hands out its norm as operands. clear: the `largest` of the
+// product that follows.
+BatchRows CudaExecutor::normalise(BatchPass& pass, const float* next_norm, uint32_t* clear) {
+  ResidualNorm residual = pass.pending;
+  residual.next_norm = next_norm;
+  if (residual.delta != nullptr) {
+    pass.buffer ^= 1;
+    residual.x_out = batch_.x[pass.buffer];
+    pass.pending = {.x = batch_.x[pass.buffer], .eps = model_->config().eps, .d = widths_.d};
+  }
+  BatchRows out = batch_.in;
+  out.tiles = batch_tiles(pass.rows);
+  batch_residual_norm(residual, pass.rows, out, clear, how());
+  mark(Step::kNorm, 0, pass.rows, true);
+  return out;
+}
+
+CudaExecutor::BatchPass CudaExecutor::begin_batch(uint32_t rows) {
+  const float root_d = std::sqrt(static_cast<float>(widths_.d));
+  check(cudaMemcpyAsync(batch_.control, batch_control_.data(), sizeof(BatchControl), cudaMemcpyHostToDevice,
+                        stream_.get()),
+        "uploading rows");
+  if (cpu_layers_ != nullptr) {
+    // Beside the embeddings, which the per-layer inputs are still made from.
+    check(cudaMemcpyAsync(batch_.x[1], entering_.data(), uint64_t{rows} * widths_.d * sizeof(float),
+                          cudaMemcpyHostToDevice, stream_.get()),
+          "uploading what the layers on the CPU handed over");
+  }
+  mark(Step::kUpload, 0, rows, true);
+  // The first kernel after a copy must not start early: its predecessor is no kernel.
+  gather_rows(weights_.token_embd, batch_.rows.tokens, rows, root_d, batch_.x[0], widths_.d, stream_.get(), false);
+  make_rope_tables(batch_.rows, rows);
+  BatchPass pass;
+  pass.rows = rows;
+  pass.pending = {.x = batch_.x[0], .eps = model_->config().eps, .d = widths_.d};
+  mark(Step::kEmbed, 0, rows, true);
+  if (widths_.P > 0) {
+    BatchJob job;
+    job.rows = rows;
+    job.part[0] = {weights_.ple_projection.parts.front(), batch_.ple_projection, widths_.L * widths_.P};
+    job.input = normalise(pass, nullptr, nullptr);
+    multiply(job);
+    const PleJob ple{.table = weights_.ple_table,
+                     .tokens = batch_.rows.tokens,
+                     .norm = weights_.ple_norm,
+                     .slices = widths_.L,
+                     .P = widths_.P,
+                     .projection_scale = 1.0f / root_d,
+                     .table_scale = std::sqrt(static_cast<float>(widths_.P)),
+                     .eps = model_->config().eps};
+    combine_ple(ple, batch_.ple_projection, rows, batch_.ple, how());
+    mark(Step::kPleInput, widths_.L, rows, true);
+  }
+  if (cpu_layers_ != nullptr) {
+    pass.buffer = 1;
+    pass.pending.x = batch_.x[1];
+  }
+  return pass;
+}
+
+void CudaExecutor::batch_layer(uint32_t index, BatchPass& pass) {
+  const DeviceLayer& weights = weights_.layers[index];
+  batch_attention(index, pass);
+  pass.pending.delta = batch_.delta;
+  pass.pending.delta_norm = weights.post_attention_norm;
+  batch_feed_forward(index, pass);
+  pass.pending.delta = batch_.delta;
+  pass.pending.delta_norm = weights.post_ffw_norm;
+  if (widths_.P > 0) {
+    batch_ple(index, pass);
+    pass.pending.delta = batch_.delta;
+    pass.pending.delta_norm = weights.post_norm;
+  }
+  pass.pending.scale = weights.output_scale;
+}
+
+void CudaExecutor::batch_attention(uint32_t index, BatchPass& pass) {
+  const model::Layer& layer = model_->config().layers[index];
+  const DeviceLayer& weights = weights_.layers[index];
+  BatchJob qkv;
+  qkv.rows = pass.rows;
+  qkv.parts = static_cast<uint32_t>(weights.qkv.parts.size());
+  const uint32_t total = weights.qkv.rows();
+  uint32_t offset = 0;
+  for (uint32_t p = 0; p < qkv.parts; ++p) {
+    qkv.part[p] = {weights.qkv.parts[p], batch_.qkv + offset, total};
+    offset += weights.qkv.parts[p].rows;
+  }
+  qkv.input = normalise(pass, weights.attn_norm, nullptr);
+  multiply(qkv);
+  mark(Step::kQkv, index, pass.rows, true);
+
+  QkvPost post = qkv_post_job(index, batch_.rows, true);
+  post.q = batch_.q;
+  qkv_post(post, batch_.qkv, pass.rows, how());
+  mark(Step::kHeads, index, pass.rows, true);
+  const AttentionShape shape = shape_of(layer);
+  attention_decode(shape, batch_.q, kv_of(index), batch_.rows.positions, batch_.rows.sequences, pass.rows,
+                   batch_.attention, attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count),
+                   out_.attention_partial, out_.attention_counters, how());
+  mark(Step::kAttention, index, pass.rows, true);
+
+  // Values are normalised before they are cached, so no result exceeds sqrt(hd): fp16 holds them as they are.
+  BatchJob output;
+  output.rows = pass.rows;
+  output.part[0] = {weights.output.parts.front(), batch_.delta, widths_.d};
+  output.floats = batch_.attention;
+  output.floats_leading = layer.H * layer.hd;
+  multiply(output);
+  mark(Step::kAttentionOutput, index, pass.rows, true);
+}
+
+void CudaExecutor::batch_feed_forward(uint32_t index, BatchPass& pass) {
+  const model::Layer& layer = model_->config().layers[index];
+  const DeviceLayer& weights = weights_.layers[index];
+  const uint32_t leading = padded4(layer.F);
+  BatchJob gate_up;
+  gate_up.rows = pass.rows;
+  gate_up.parts = 2;
+  gate_up.input = normalise(pass, weights.ffn_norm, batch_.act_largest);
+  if (weights.gate_up.parts[0].packing == weights.gate_up.parts[1].packing) {
+    gate_up.part[0] = {weights.gate_up.parts[0], batch_.act, leading};
+    gate_up.part[1] = {weights.gate_up.parts[1], batch_.act, leading};
+    gate_up.output = MatvecOutput::kGeglu;
+    gate_up.largest = batch_.act_largest;
+    multiply(gate_up);
+  } else {
+    gate_up.part[0] = {weights.gate_up.parts[0], batch_.gate_up, 2 * layer.F};
+    gate_up.part[1] = {weights.gate_up.parts[1], batch_.gate_up + layer.F, 2 * layer.F};
+    multiply(gate_up);
+    batch_geglu(batch_.gate_up, pass.rows, layer.F, batch_.act, leading, batch_.act_largest, how());
+  }
+  mark(Step::kGateUp, index, pass.rows, true);
+
+  BatchJob down;
+  down.rows = pass.rows;
+  down.part[0] = {weights.down.parts.front(), batch_.delta, widths_.d};
+  down.floats = batch_.act;
+  down.floats_leading = leading;
+  down.floats_largest = batch_.act_largest;
+  multiply(down);
+  mark(Step::kDown, index, pass.rows, true);
+}
+
+void CudaExecutor::batch_ple(uint32_t index, BatchPass& pass) {
+  const DeviceLayer& weights = weights_.layers[index];
+  const uint32_t leading = padded4(widths_.P);
+  BatchJob gate;
+  gate.rows = pass.rows;
+  gate.part[0] = {weights.inp_gate.parts.front(), batch_.ple_gate, leading};
+  gate.output = MatvecOutput::kGeluTimes;
+  gate.largest = batch_.ple_largest;
+  gate.factors = batch_.ple + uint64_t{index} * widths_.P;
+  gate.factors_leading = widths_.L * widths_.P;
+  gate.input = normalise(pass, nullptr, batch_.ple_largest);
+  multiply(gate);
+  mark(Step::kPleGate, index, pass.rows, true);
+  BatchJob proj;
+  proj.rows = pass.rows;
+  proj.part[0] = {weights.proj.parts.front(), batch_.delta, widths_.d};
+  proj.floats = batch_.ple_gate;
+  proj.floats_leading = leading;
+  proj.floats_largest = batch_.ple_largest;
+  multiply(proj);
+  mark(Step::kPleProject, index, pass.rows, true);
+}
+
+}  // namespace carat::cuda

@@ -1,0 +1,125 @@
+// Host side of the batched products: how the work is cut, and which kernel does it.
+#include "exec/cuda/kernels/batch_product.cuh"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace carat::cuda {
+namespace {
+
+// What a block's share of the work costs, in nanoseconds of the card the constants were measured on (H200). Only the
+// ratios matter: a split more reads fewer activations into each SM and balances better, but its sums go through memory.
+constexpr double kWeightBytesPerNs = 30.0;      // a SM's share of 4.4 TB/s, nearly
+constexpr double kActivationBytesPerNs = 45.0;  // out of L2 into one SM while all do it
+constexpr double kPartialBytesPerNs = 30.0;
+constexpr double kSplitNs = 1200.0;  // fence, counter, and the sums' way back
+
+constexpr uint32_t kMostSplits = 32;
+constexpr uint32_t kStaticShared = 1024;  // beside the dynamic shared memory
+
+void check_job(const BatchJob& job) {
+  bool good = job.rows >= 1 && job.rows <= kBatchRows && job.parts >= 1 && job.parts <= kMatvecParts;
+  for (uint32_t p = 0; good && p < job.parts; ++p) good = job.part[p].weights.cols == job.part[0].weights.cols;
+  if (good && job.output == MatvecOutput::kGeglu) {
+    good = job.parts == 2 && job.part[0].weights.packing == job.part[1].weights.packing &&
+           job.part[0].weights.rows == job.part[1].weights.rows;
+  }
+  if (good && job.input.fragments == nullptr) good = job.floats != nullptr && job.floats_leading % 4 == 0;
+  if (!good) throw std::logic_error("internal check failed: batch job");
+}
+
+uint32_t weight_tiles(const BatchJob& job) {
+  const uint32_t unit = 16 * batch_weight_tiles(job.rows);
+  if (job.output == MatvecOutput::kGeglu) return (2 * job.part[0].weights.rows + unit - 1) / unit;
+  uint32_t tiles = 0;
+  for (uint32_t p = 0; p < job.parts; ++p) tiles += (job.part[p].weights.rows + unit - 1) / unit;
+  return tiles;
+}
+
+// Rows [first, first + count) of a job; first is a multiple of 8.
+BatchJob rows_of(BatchJob job, uint32_t first, uint32_t count) {
+  job.rows = count;
+  for (uint32_t p = 0; p < job.parts; ++p) job.part[p].out += uint64_t{first} * job.part[p].leading;
+  if (job.input.fragments != nullptr) {
+    job.input.fragments += first / kBatchTileRows * 32 * 4;
+    job.input.scale += first;
+  }
+  if (job.floats != nullptr) job.floats += uint64_t{first} * job.floats_leading;
+  if (job.floats_largest != nullptr) job.floats_largest += first;
+  if (job.largest != nullptr) job.largest += first;
+  if (job.factors != nullptr) job.factors += uint64_t{first} * job.factors_leading;
+  return job;
+}
+
+// The cheapest way to cut a job; none (0 splits) where the activations do not fit or the sums would take too much room.
+BatchCut choose_cut(const BatchJob& job, const BatchScratch& scratch, uint32_t sm_count, uint32_t shared_memory) {
+  const uint32_t steps = job.part[0].weights.steps, tiles = weight_tiles(job);
+  const uint32_t tile_rows = 16 * batch_weight_tiles(job.rows);
+  const double tile_step_bytes = double{1} * tile_rows * packed_bytes(job.part[0].weights.packing).total();
+  const uint64_t tile_floats = uint64_t{tile_rows} * batch_tiles(job.rows) * kBatchTileRows;
+  BatchCut best{.splits = 0};
+  double least = 0.0;
+  for (uint32_t splits = 1; splits <= std::min(steps, kMostSplits); ++splits) {
+    const uint32_t slab = (steps + splits - 1) / splits;
+    if (batch_shared_bytes(slab, job.rows) + kStaticShared > shared_memory) continue;
+    if (splits > 1 && (splits * tiles * tile_floats > scratch.floats || tiles > scratch.counter_count)) break;
+    const BatchCut cut{.splits = splits, .blocks = std::clamp(sm_count / splits, 1u, tiles), .tiles = tiles};
+    const uint32_t waves = (cut.splits * cut.blocks + sm_count - 1) / sm_count;
+    const uint32_t block_tiles = (tiles + cut.blocks - 1) / cut.blocks;
+    double cost =
+        block_tiles * slab * tile_step_bytes / kWeightBytesPerNs +
+        batch_slab_bytes(slab, job.rows) * (job.input.fragments == nullptr ? 2.0 : 1.0) / kActivationBytesPerNs;
+    if (splits > 1) cost += kSplitNs + block_tiles * tile_floats * 4 * 2.0 / kPartialBytesPerNs;
+    cost *= waves;
+    if (best.splits == 0 || cost < least) {
+      best = cut;
+      least = cost;
+    }
+  }
+  return best;
+}
+
+// All parts have the same packing.
+void multiply(const BatchJob& job, const BatchScratch& scratch, uint32_t sm_count, uint32_t shared_memory,
+              const Launch& how) {
+  const BatchCut cut = choose_cut(job, scratch, sm_count, shared_memory);
+  if (cut.splits == 0) {
+    if (job.rows <= kBatchTileRows)
+      throw std::logic_error("internal check failed: a batched product that cannot be cut");
+    const uint32_t first = batch_tiles(job.rows) / 2 * kBatchTileRows;
+    multiply(rows_of(job, 0, first), scratch, sm_count, shared_memory, how);
+    multiply(rows_of(job, first, job.rows - first), scratch, sm_count, shared_memory, how);
+    return;
+  }
+  switch (job.part[0].weights.packing) {
+    case Packing::kQ8:
+      return batch_product_8bit(job, cut, scratch, how);
+    case Packing::kQ4:
+    case Packing::kQ4K:
+      return batch_product_4bit(job, cut, scratch, how);
+    case Packing::kQ5K:
+    case Packing::kQ6K:
+      return batch_product_6bit(job, cut, scratch, how);
+    default:
+      return batch_product_float(job, cut, scratch, how);
+  }
+}
+
+}  // namespace
+
+void batch_product(const BatchJob& job, const BatchScratch& scratch, uint32_t sm_count, uint32_t shared_memory,
+                   const Launch& how) {
+  check_job(job);
+  for (uint32_t first = 0; first < job.parts;) {
+    // Files mix formats within a group: each run of parts of one packing is a launch.
+    BatchJob run = job;
+    uint32_t last = first + 1;
+    while (last < job.parts && job.part[last].weights.packing == job.part[first].weights.packing) ++last;
+    run.parts = last - first;
+    std::copy(job.part + first, job.part + last, run.part);
+    multiply(run, scratch, sm_count, shared_memory, how);
+    first = last;
+  }
+}
+
+}  // namespace carat::cuda

@@ -1,0 +1,139 @@
+// Batched decode steps of the CUDA executor: sequences that run together at different positions give what each gives
+// alone, captured as a graph or not.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "exec/cuda/cuda_executor.h"
+#include "parity/logit_error.h"
+#include "support/executor_runs.h"
+#include "support/tiny_model.h"
+
+namespace carat::exec {
+namespace {
+
+using quant::Format;
+using test::relative_error;
+using test::TinyKind;
+
+constexpr uint32_t kSteps = 4;
+
+// Decode passes round activations to 15 bits, batched ones weights and activations to fp16; tiny models even out little
+// of it. A choice of experts can flip.
+double batch_tolerance(TinyKind kind) { return test::narrow_tolerance(kind) * 2; }
+
+class CudaBatchTest : public testing::TestWithParam<TinyKind> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
+  }
+
+  static ExecutorOptions options_for(uint32_t sequences, const std::string& kernels = "") {
+    ExecutorOptions options;
+    options.context = 160;
+    options.sequences = sequences;
+    options.chunk = 64;
+    options.outputs = 1;
+    options.kernels = KernelChoices::parse(kernels);
+    return options;
+  }
+  static uint32_t prompt_length(uint32_t sequence) { return 1 + sequence * 17 % 90; }
+  static std::vector<int32_t> text_of(uint32_t V, uint32_t sequence) {
+    return test::random_tokens(V, prompt_length(sequence) + kSteps, 100 + sequence);
+  }
+
+  // The logits of the last kSteps tokens of every sequence, one sequence after the other.
+  static test::Logits together(const std::shared_ptr<const model::Model>& model, uint32_t sequences,
+                               const std::string& kernels) {
+    const auto executor = make_cuda_executor(model, options_for(sequences, kernels));
+    std::vector<test::Logits> results(sequences);
+    for (uint32_t s = 0; s < sequences; ++s) {
+      const auto text = text_of(model->config().V, s);
+      test::feed(*executor, s, std::span(text).first(prompt_length(s)), 64, prompt_length(s) - 1);
+    }
+    for (uint32_t step = 0; step < kSteps; ++step) {
+      std::vector<Row> rows;
+      for (uint32_t s = 0; s < sequences; ++s) {
+        const uint32_t position = prompt_length(s) + step;
+        rows.push_back({text_of(model->config().V, s)[position], position, s, true});
+      }
+      executor->forward(rows);
+      EXPECT_EQ(executor->outputs(), sequences);
+      for (uint32_t s = 0; s < sequences; ++s) {
+        const auto logits = executor->logits(s);
+        results[s].emplace_back(logits.begin(), logits.end());
+        std::vector<Candidate> best, expected;
+        executor->best(s, 5, best);
+        select_best(results[s].back(), 5, expected);
+        for (size_t i = 0; i < 5; ++i) EXPECT_EQ(best[i].token, expected[i].token);
+      }
+    }
+    test::Logits all;
+    for (auto& logits : results) all.insert(all.end(), logits.begin(), logits.end());
+    return all;
+  }
+
+  static test::Logits alone(const std::shared_ptr<const model::Model>& model, uint32_t sequences) {
+    const auto executor = make_cuda_executor(model, options_for(1));
+    test::Logits all;
+    for (uint32_t s = 0; s < sequences; ++s) {
+      executor->truncate(0, 0);
+      const auto text = text_of(model->config().V, s);
+      test::feed(*executor, 0, std::span(text).first(prompt_length(s)), 64, prompt_length(s) - 1);
+      for (auto& row : test::feed(*executor, 0, std::span(text).subspan(prompt_length(s)), 1)) {
+        all.push_back(std::move(row));
+      }
+    }
+    return all;
+  }
+};
+
+TEST_P(CudaBatchTest, RaggedBatchesEqualSequencesRunAlone) {
+  const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
+  const test::Logits separate = alone(model, 64);
+  for (const uint32_t sequences : {5u, 9u, 17u, 33u, 64u}) {
+    const test::Logits expected(separate.begin(), separate.begin() + sequences * kSteps);
+    const double error = relative_error(together(model, sequences, ""), expected);
+    std::printf("%s %u sequences: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(), sequences,
+                error);
+    EXPECT_LT(error, GetParam() == TinyKind::k26B && sequences > 8 ? test::wide_tolerance(GetParam())
+                                                                   : batch_tolerance(GetParam()));
+  }
+}
+
+TEST_P(CudaBatchTest, SwitchesDoNotMatter) {
+  const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
+  const test::Logits graph = together(model, 19, "");
+  EXPECT_EQ(relative_error(together(model, 19, "launch=single"), graph), 0.0) << "graph or not: the same kernels";
+  EXPECT_EQ(relative_error(together(model, 19, "overlap=off"), graph), 0.0) << "overlap changes when, not what";
+  EXPECT_LT(relative_error(together(model, 19, "batch=gemm"), graph), test::wide_tolerance(GetParam()));
+}
+
+TEST_P(CudaBatchTest, EveryFormat) {
+  if (GetParam() == TinyKind::k26B) GTEST_SKIP() << "expert layers run by matrix products";
+  struct Case {
+    Format format;
+    uint32_t widths;
+  };
+  for (const Case& c :
+       {Case{Format::kF32, 16}, Case{Format::kF16, 32}, Case{Format::kBF16, 32}, Case{Format::kQ4_0, 32},
+        Case{Format::kQ5_1, 32}, Case{Format::kQ4_K, 256}, Case{Format::kQ5_K, 256}, Case{Format::kQ6_K, 256}}) {
+    const auto model = test::tiny_model(GetParam(), c.widths, c.format);
+    const double error = relative_error(together(model, 11, ""), alone(model, 11));
+    std::printf("%s %s: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(),
+                std::string(quant::info(c.format).name).c_str(), error);
+    EXPECT_LT(error, batch_tolerance(GetParam())) << quant::info(c.format).name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaBatchTest, testing::ValuesIn(test::kTinyKinds),
+                         [](const testing::TestParamInfo<TinyKind>& p) {
+                           return std::string(test::tiny_name(p.param));
+                         });
+
+}  // namespace
+}  // namespace carat::exec
