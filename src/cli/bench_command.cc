@@ -33,6 +33,7 @@ struct BenchFlags {
   std::string generations = "128";
   std::vector<std::string> pairs;
   std::string depths = "0";
+  std::string sequences = "1";
   std::string batches;  // empty here and below: the executor's choice
   std::string micro_batches;
   std::string threads = "0";
@@ -41,10 +42,13 @@ struct BenchFlags {
   bool no_warmup = false;
 };
 
+constexpr uint32_t kMostSequences = 1024;
+
 struct BenchCase {
   uint32_t prompt;
   uint32_t gen;
   uint32_t depth;
+  uint32_t sequences;
 };
 
 std::vector<uint32_t> parse_list(std::string_view flag, std::string_view text) {
@@ -71,8 +75,15 @@ std::vector<std::optional<uint32_t>> parse_optional_list(std::string_view flag, 
 
 std::vector<BenchCase> make_cases(const BenchFlags& flags) {
   std::vector<BenchCase> cases;
-  const auto add = [&cases](uint32_t prompt, uint32_t gen, uint32_t depth) {
-    if (prompt + gen > 0) cases.push_back({prompt, gen, depth});
+  const std::vector<uint32_t> sequences = parse_list("-npl", flags.sequences);
+  const auto add = [&](uint32_t prompt, uint32_t gen, uint32_t depth) {
+    for (const uint32_t count : sequences) {
+      if (count == 0 || count > kMostSequences) {
+        fail(ErrorCode::kBadArgument, "-npl {}: give numbers of sequences from 1 to {}", flags.sequences,
+             kMostSequences);
+      }
+      if (prompt + gen > 0) cases.push_back({prompt, gen, depth, count});
+    }
   };
   for (const uint32_t depth : parse_list("-d", flags.depths)) {
     for (const uint32_t prompt : parse_list("-p", flags.prompts)) add(prompt, 0, depth);
@@ -115,34 +126,47 @@ class Bench {
 
   void warm_up(const BenchCase& c) {
     executor_.truncate(0, 0);
-    run_prompt(std::max(1u, std::min(c.prompt, executor_.options().chunk)));
+    run_prompt(0, std::max(1u, std::min(c.prompt, executor_.options().chunk)));
+    if (c.sequences == 1 || c.gen == 0) return;
+    for (uint32_t s = 0; s < c.sequences; ++s) fill(s, c.depth);
+    run_step(c.sequences);
   }
 
   uint64_t time(const BenchCase& c) {
-    fill(c.depth);
+    for (uint32_t s = 0; s < c.sequences; ++s) fill(s, c.depth);
     const auto start = std::chrono::steady_clock::now();
-    if (c.prompt > 0) run_prompt(c.prompt);
-    for (uint32_t i = 0; i < c.gen; ++i) run_prompt(1);
+    for (uint32_t s = 0; s < c.sequences && c.prompt > 0; ++s) run_prompt(s, c.prompt);
+    for (uint32_t i = 0; i < c.gen; ++i) run_step(c.sequences);
     const auto elapsed = std::chrono::steady_clock::now() - start;
     return static_cast<uint64_t>(std::max<int64_t>(1, std::chrono::nanoseconds(elapsed).count()));
   }
 
  private:
-  void fill(uint32_t depth) {
+  void fill(uint32_t sequence, uint32_t depth) {
     // What an earlier repetition left below `depth` is used again where the sliding window allows it.
-    const uint32_t kept = executor_.truncate(0, std::min(depth, executor_.length(0)));
-    if (depth > kept) run_prompt(depth - kept);
+    const uint32_t kept = executor_.truncate(sequence, std::min(depth, executor_.length(sequence)));
+    if (depth > kept) run_prompt(sequence, depth - kept);
   }
 
-  void run_prompt(uint32_t count) {
-    const uint32_t vocabulary = executor_.model().config().V;
+  int32_t random_token() {
+    return static_cast<int32_t>(engine::random_bits(kSeed, drawn_++) % executor_.model().config().V);
+  }
+
+  // One token more for each of the first sequences.
+  void run_step(uint32_t sequences) {
+    rows_.clear();
+    for (uint32_t s = 0; s < sequences; ++s) rows_.push_back({random_token(), executor_.length(s), s, true});
+    executor_.forward(rows_);
+    for (uint32_t s = 0; s < sequences; ++s) executor_.best(s, 1, best_);
+  }
+
+  void run_prompt(uint32_t sequence, uint32_t count) {
     for (uint32_t done = 0; done < count;) {
       rows_.clear();
       const uint32_t chunk = std::min(count - done, executor_.options().chunk);
-      const uint32_t first = executor_.length(0);
+      const uint32_t first = executor_.length(sequence);
       for (uint32_t i = 0; i < chunk; ++i) {
-        const auto token = static_cast<int32_t>(engine::random_bits(kSeed, drawn_++) % vocabulary);
-        rows_.push_back({token, first + i, 0, done + i + 1 == count});
+        rows_.push_back({random_token(), first + i, sequence, done + i + 1 == count});
       }
       executor_.forward(rows_);
       done += chunk;
@@ -181,6 +205,7 @@ BenchResult describe(const model::Model& model, const exec::Executor& executor, 
   result.n_prompt = c.prompt;
   result.n_gen = c.gen;
   result.n_depth = c.depth;
+  result.n_sequences = c.sequences;
   result.test_time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   return result;
 }
@@ -190,10 +215,14 @@ void measure(const BenchFlags& flags, const std::shared_ptr<const model::Model>&
   exec::ExecutorOptions options;
   flags.device.apply(options);
   options.log = log;
-  options.outputs = 1;
   options.threads = setup.threads;
   uint64_t context = 1;
-  for (const BenchCase& c : cases) context = std::max(context, uint64_t{c.depth} + c.prompt + c.gen);
+  options.sequences = 1;
+  for (const BenchCase& c : cases) {
+    context = std::max(context, uint64_t{c.depth} + c.prompt + c.gen);
+    options.sequences = std::max(options.sequences, c.sequences);
+  }
+  options.outputs = options.sequences;
   if (context > std::numeric_limits<uint32_t>::max())
     fail(ErrorCode::kBadArgument, "-d, -p and -n add up to {} tokens", context);
   options.context = static_cast<uint32_t>(context);
@@ -212,7 +241,7 @@ void measure(const BenchFlags& flags, const std::shared_ptr<const model::Model>&
       progress.show(fmt::format("{}: {} of {}", result.test(), i + 1, flags.repetitions));
       result.samples_ns.push_back(bench.time(c));
     }
-    if (c.prompt == 0 && executor->name() == "cpu") {
+    if (c.prompt == 0 && c.sequences == 1 && executor->name() == "cpu") {
       result.bytes_per_token = decode_bytes(*model, c.depth + 0.5 * c.gen, executor->options().kv_format);
       result.limit_bytes_per_second = read_bandwidth(setup.threads, static_cast<uint64_t>(*result.bytes_per_token));
     }
@@ -256,6 +285,8 @@ void add_bench_command(CLI::App& app) {
       ->type_name("N,N")
       ->allow_extra_args(false);
   list("-d,--n-depth", flags->depths, "tokens already in the cache");
+  list("--npl,--n-sequences", flags->sequences,
+       "(-npl) sequences that run together, each with the tokens of -p, -n and -d; speeds are of all of them");
   list("-b,--batch-size", flags->batches, "upper limits for -ub");
   list("--ub,--ubatch-size", flags->micro_batches,
        "(-ub) most tokens in one forward pass; what suits the device and its memory when neither is given");

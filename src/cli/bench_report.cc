@@ -44,6 +44,7 @@ nlohmann::ordered_json as_json(const BenchResult& r) {
       {"n_prompt", r.n_prompt},
       {"n_gen", r.n_gen},
       {"n_depth", r.n_depth},
+      {"n_sequences", r.n_sequences},
       {"test_time", r.test_time},
       {"avg_ns", std::llround(r.avg_ns())},
       {"stddev_ns", std::llround(r.stddev_ns())},
@@ -143,12 +144,14 @@ std::string BenchResult::test() const {
   if (n_prompt > 0) name = fmt::format("pp{}", n_prompt);
   if (n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", n_gen);
   if (n_depth > 0) name += fmt::format(" @ d{}", n_depth);
+  if (n_sequences > 1) name += fmt::format(" x {}", n_sequences);
   return name;
 }
 
 std::vector<double> BenchResult::samples_ts() const {
   std::vector<double> speeds;
-  for (const uint64_t ns : samples_ns) speeds.push_back(1e9 * (n_prompt + n_gen) / static_cast<double>(ns));
+  const double tokens = double{1} * n_sequences * (n_prompt + n_gen);
+  for (const uint64_t ns : samples_ns) speeds.push_back(1e9 * tokens / static_cast<double>(ns));
   return speeds;
 }
 

@@ -24,13 +24,14 @@ struct BenchResult {
   uint32_t n_prompt = 0;
   uint32_t n_gen = 0;
   uint32_t n_depth = 0;
+  uint32_t n_sequences = 1;  // that run together; each has n_prompt, n_gen and n_depth tokens
   std::string test_time;  // ISO 8601, UTC
   std::vector<uint64_t> samples_ns;
   // Only for pure generation on a CPU: what each token must read, and what the machine can read.
   std::optional<double> bytes_per_token;
   std::optional<double> limit_bytes_per_second;
 
-  std::string test() const;  // "pp512", "tg128 @ d1024"
+  std::string test() const;  // "pp512", "tg128 @ d1024", "tg128 @ d512 x 32"
   std::vector<double> samples_ts() const;
   double avg_ns() const;
   double stddev_ns() const;
