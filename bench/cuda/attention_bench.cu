@@ -60,6 +60,39 @@ DeviceArray<__half> random_halves(uint64_t count, float scale) {
   return array;
 }
 
+// The cache of `sequences` sequences, in fp16 or q8_0.
+class RandomCache {
+ public:
+  RandomCache(const AttentionShape& shape, uint32_t sequences, uint32_t slots, bool quantised)
+      : slots_(slots), quantised_(quantised) {
+    const uint64_t rows = uint64_t{sequences} * shape.Hkv * slots, elements = rows * shape.hd;
+    if (quantised) {
+      // Random bytes; the halves below give them the size that fp16 values have.
+      k_ = random_halves(elements / 2, 1.7f);
+      v_ = random_halves(elements / 2, 1.7f);
+      k_scales_ = random_halves(rows * kv_scale_columns(shape.hd), 0.013f);
+      v_scales_ = random_halves(rows * kv_scale_columns(shape.hd), 0.013f);
+    } else {
+      k_ = random_halves(elements, 1.7f);
+      v_ = random_halves(elements, 1.7f);
+    }
+  }
+
+  KvView view() const {
+    if (!quantised_) return {.k = k_.data(), .v = v_.data(), .slots = slots_};
+    return {.slots = slots_,
+            .k_quants = reinterpret_cast<int8_t*>(k_.data()),
+            .v_quants = reinterpret_cast<int8_t*>(v_.data()),
+            .k_scales = k_scales_.data(),
+            .v_scales = v_scales_.data()};
+  }
+
+ private:
+  uint32_t slots_;
+  bool quantised_;
+  DeviceArray<__half> k_, v_, k_scales_, v_scales_;
+};
+
 template <typename T>
 DeviceArray<T> to_device(const std::vector<T>& values) {
   DeviceArray<T> array(values.size(), "benchmark input");
@@ -93,17 +126,17 @@ uint64_t visible_keys(uint32_t window, uint32_t position) {
 struct PromptBench {
   AttentionShape shape;
   uint32_t S;
-  DeviceArray<__half> q, k, v;
+  DeviceArray<__half> q;
+  RandomCache cache;
   DeviceArray<Segment> tiles;
   DeviceArray<__nv_bfloat16> out;
   double operations = 0.0;
 
-  PromptBench(const AttentionShape& s, uint32_t length, uint32_t tile_rows)
+  PromptBench(const AttentionShape& s, uint32_t length, uint32_t tile_rows, bool quantised)
       : shape(s),
         S(length),
         q(random_halves(uint64_t{length} * s.H * s.hd, 0.1f)),
-        k(random_halves(uint64_t{length} * s.Hkv * s.hd, 1.7f)),
-        v(random_halves(uint64_t{length} * s.Hkv * s.hd, 1.7f)),
+        cache(s, 1, length, quantised),
         out(uint64_t{length} * s.H * s.hd, "benchmark output") {
     std::vector<Segment> segments;
     for (uint32_t i = 0; i < S; i += tile_rows) segments.push_back({i, std::min(tile_rows, S - i), i, 0});
@@ -111,24 +144,27 @@ struct PromptBench {
     for (uint32_t p = 0; p < S; ++p) operations += 4.0 * s.hd * s.H * static_cast<double>(visible_keys(s.window, p));
   }
 
-  KvView cache() const { return {k.data(), v.data(), S}; }
   uint32_t tile_count() const { return static_cast<uint32_t>(tiles.size()); }
 };
 
 void bench_prompts(const Card& card, const Ceilings& ceilings, const Stream& stream) {
-  std::printf("prompt attention   H Hkv  hd window      S      ms  TFLOP/s  of limit\n");
+  std::printf("prompt attention   H Hkv  hd window      S      ms  TFLOP/s  of limit   q8_0 cache: ms  TFLOP/s\n");
   const AttentionShape shapes[] = {
       {8, 2, 256, 512}, {8, 2, 256, 0}, {8, 2, 512, 0}, {16, 8, 256, 1024}, {16, 1, 512, 0}};
   for (const AttentionShape& shape : shapes) {
     for (const uint32_t S : {2048u, 8192u, 32768u}) {
-      const PromptBench b(shape, S, attention_tile_rows(shape, card.shared_memory));
-      const double ms = median_ms(stream, S > 8192 ? 5 : 15, [&] {
-        attention_prefill(shape, b.q.data(), b.cache(), b.tiles.data(), b.tile_count(), b.out.data(),
-                          card.shared_memory, {stream.get(), false});
-      });
-      const double tflops = b.operations / ms * 1e-9;
-      std::printf("                  %2u  %2u %4u   %4u %6u %7.3f %8.1f %8.1f%%\n", shape.H, shape.Hkv, shape.hd,
-                  shape.window, S, ms, tflops, 100.0 * tflops / ceilings.tflops);
+      double ms[2], tflops[2];
+      for (const bool quantised : {false, true}) {
+        const PromptBench b(shape, S, attention_tile_rows(shape, card.shared_memory), quantised);
+        ms[quantised] = median_ms(stream, S > 8192 ? 5 : 15, [&] {
+          attention_prefill(shape, b.q.data(), b.cache.view(), b.tiles.data(), b.tile_count(), b.out.data(),
+                            card.shared_memory, {stream.get(), false});
+        });
+        tflops[quantised] = b.operations / ms[quantised] * 1e-9;
+      }
+      std::printf("                  %2u  %2u %4u   %4u %6u %7.3f %8.1f %8.1f%%          %7.3f %8.1f\n", shape.H,
+                  shape.Hkv, shape.hd, shape.window, S, ms[0], tflops[0], 100.0 * tflops[0] / ceilings.tflops, ms[1],
+                  tflops[1]);
     }
   }
 }
@@ -143,8 +179,8 @@ template <typename Choice>
 void bench_tile(const Card& card, const AttentionShape& shape, uint32_t S, const Stream& stream) {
   constexpr AttentionTile T = Choice::kTile;
   if (AttentionLayout<T>::kSharedBytes > card.shared_memory) return;
-  const PromptBench b(shape, S, T.bm / (shape.H / shape.Hkv));
-  const PrefillArguments arguments{shape, b.q.data(), b.cache(), b.tiles.data(), b.tile_count(), b.out.data()};
+  const PromptBench b(shape, S, T.bm / (shape.H / shape.Hkv), T.storage != TileStorage::kHalf);
+  const PrefillArguments arguments{shape, b.q.data(), b.cache.view(), b.tiles.data(), b.tile_count(), b.out.data()};
   const double ms = median_ms(stream, 15, [&] { launch_prefill_tile<Choice>(arguments, {stream.get(), false}); });
   std::printf("  %3d x %2d, %d x %d warps, ring %d: window %4u S %5u %8.1f TFLOP/s\n", T.bm, T.bn, T.warps_m, T.warps_n,
               T.ring, shape.window, S, b.operations / ms * 1e-9);
@@ -155,6 +191,7 @@ void bench_tiles(const Card& card, const Stream& stream) {
     const AttentionShape shape{8, 2, 256, window};
     std::printf("tiles for hd 256\n");
     bench_tile<Prefill256Wide>(card, shape, 8192, stream);
+    bench_tile<Prefill256Q8>(card, shape, 8192, stream);
     bench_tile<Prefill256>(card, shape, 8192, stream);
     bench_tile<Alternative<256, 128, 64, 8, 1, 2>>(card, shape, 8192, stream);
     bench_tile<Alternative<256, 128, 64, 4, 2, 2>>(card, shape, 8192, stream);
@@ -171,17 +208,21 @@ void bench_tiles(const Card& card, const Stream& stream) {
 
 // ----------------------------------------------------------------------------------------------------------- decode
 
+struct DecodeFigures {
+  double us, gbs;
+  uint32_t splits;
+};
+
 // `rows` sequences of `context` tokens decode one token each; launches take turns over different sequences.
-void bench_decode_at(const Card& card, const Ceilings& ceilings, const Stream& stream, const AttentionShape& shape,
-                     uint32_t rows, uint32_t context) {
+DecodeFigures bench_decode_at(const Card& card, const Stream& stream, const AttentionShape& shape, uint32_t rows,
+                              uint32_t context, bool quantised) {
   constexpr uint32_t kLaunches = 24;
   const uint64_t keys = visible_keys(shape.window, context - 1);
   const uint32_t slots = static_cast<uint32_t>((keys + 63) / 64 * 64);
-  const uint64_t row_bytes = 2 * keys * shape.Hkv * shape.hd * sizeof(__half);
+  const uint64_t row_bytes = 2 * keys * shape.Hkv * kv_row_bytes(shape.hd, quantised);
   const uint64_t turns = std::clamp<uint64_t>((512u << 20) / (row_bytes * rows), 1, kLaunches);
   const auto sequences = static_cast<uint32_t>(turns) * rows;
-  const uint64_t elements = uint64_t{sequences} * shape.Hkv * slots * shape.hd;
-  const DeviceArray<__half> k = random_halves(elements, 1.7f), v = random_halves(elements, 1.7f);
+  const RandomCache cache(shape, sequences, slots, quantised);
   const DeviceArray<__half> q = random_halves(uint64_t{rows} * shape.H * shape.hd, 0.1f);
   std::vector<uint32_t> ids(sequences);
   for (uint32_t i = 0; i < sequences; ++i) ids[i] = i;
@@ -195,30 +236,38 @@ void bench_decode_at(const Card& card, const Ceilings& ceilings, const Stream& s
 
   Graph::begin_capture(stream.get());
   for (uint32_t i = 0; i < kLaunches; ++i) {
-    attention_decode(shape, q.data(), {k.data(), v.data(), slots}, positions.data(),
-                     sequence_ids.data() + i % turns * rows, rows, out.data(), splits, partial.data(), counters.data(),
-                     {stream.get(), card.overlap});
+    attention_decode(shape, q.data(), cache.view(), positions.data(), sequence_ids.data() + i % turns * rows, rows,
+                     out.data(), splits, partial.data(), counters.data(), {stream.get(), card.overlap});
   }
   const Graph graph = Graph::end_capture(stream.get());
   const double us = median_ms(stream, 15, [&] { graph.launch(stream.get()); }) * 1e3 / kLaunches;
-  const double gbs = static_cast<double>(row_bytes * rows) / us * 1e-3;
-  std::printf("                  %2u  %2u %4u   %4u %7u %4u %6u %8.2f %7.0f %8.1f%%\n", shape.H, shape.Hkv, shape.hd,
-              shape.window, context, rows, splits, us, gbs, 100.0 * gbs / ceilings.gbs);
+  return {us, static_cast<double>(row_bytes * rows) / us * 1e-3, splits};
+}
+
+void bench_decode_both(const Card& card, const Ceilings& ceilings, const Stream& stream, const AttentionShape& shape,
+                       uint32_t rows, uint32_t context) {
+  const DecodeFigures half = bench_decode_at(card, stream, shape, rows, context, false);
+  const DecodeFigures q8 = bench_decode_at(card, stream, shape, rows, context, true);
+  std::printf("                  %2u  %2u %4u   %4u %7u %4u %6u %8.2f %7.0f %8.1f%%          %8.2f %7.0f %8.1f%%\n",
+              shape.H, shape.Hkv, shape.hd, shape.window, context, rows, half.splits, half.us, half.gbs,
+              100.0 * half.gbs / ceilings.gbs, q8.us, q8.gbs, 100.0 * q8.gbs / ceilings.gbs);
 }
 
 void bench_decode(const Card& card, const Ceilings& ceilings, const Stream& stream) {
-  std::printf("decode attention   H Hkv  hd window context rows splits       us    GB/s  of limit\n");
+  std::printf(
+      "decode attention   H Hkv  hd window context rows splits       us    GB/s  of limit   q8_0 cache:  us    GB/s  "
+      "of limit\n");
   for (const AttentionShape& shape : {AttentionShape{8, 2, 512, 0}, AttentionShape{16, 1, 512, 0}}) {
     for (const uint32_t context : {128u, 1024u, 4096u, 8192u, 32768u, 131072u}) {
-      bench_decode_at(card, ceilings, stream, shape, 1, context);
+      bench_decode_both(card, ceilings, stream, shape, 1, context);
     }
   }
   for (const AttentionShape& shape : {AttentionShape{8, 2, 256, 512}, AttentionShape{16, 8, 256, 1024}}) {
-    for (const uint32_t context : {128u, 4096u}) bench_decode_at(card, ceilings, stream, shape, 1, context);
+    for (const uint32_t context : {128u, 4096u}) bench_decode_both(card, ceilings, stream, shape, 1, context);
   }
   for (const uint32_t rows : {8u, 32u, 64u}) {
-    bench_decode_at(card, ceilings, stream, {8, 2, 256, 512}, rows, 4096);
-    bench_decode_at(card, ceilings, stream, {8, 2, 512, 0}, rows, 4096);
+    bench_decode_both(card, ceilings, stream, {8, 2, 256, 512}, rows, 4096);
+    bench_decode_both(card, ceilings, stream, {8, 2, 512, 0}, rows, 4096);
   }
 }
 

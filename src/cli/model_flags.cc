@@ -24,7 +24,8 @@ constexpr unsigned kMostThreads = 4096;
 quant::Format parse_cache_type(std::string_view flag, const std::string& name) {
   const quant::FormatInfo* format = quant::find_format(name);
   if (format == nullptr) {
-    fail(ErrorCode::kBadArgument, "{} {}: unknown type; f16 is the default, f32 the exact one", flag, name);
+    fail(ErrorCode::kBadArgument,
+         "{} {}: unknown type; f16 is the default, q8_0 takes half the memory, f32 is the exact one", flag, name);
   }
   return format->format;
 }
@@ -84,12 +85,24 @@ void DeviceFlags::add_to(CLI::App& command) {
   command.add_option("--fa,--flash-attn", flash_attention, "(-fa) without effect, for old scripts; see docs/cli.md")
       ->type_name("on|off|auto")
       ->capture_default_str();
-  command.add_option("--ctk,--cache-type-k", key_type, "(-ctk) type of the key cache")
-      ->type_name("f16|f32")
+  cache.add_to(command);
+}
+
+void CacheTypeFlags::add_to(CLI::App& command) {
+  command.add_option("--ctk,--cache-type-k", key_type, "(-ctk) type of the key cache; f32 on the CPU only")
+      ->type_name("f16|q8_0|f32")
       ->capture_default_str();
-  command.add_option("--ctv,--cache-type-v", value_type, "(-ctv) type of the value cache")
-      ->type_name("f16|f32")
+  command.add_option("--ctv,--cache-type-v", value_type, "(-ctv) type of the value cache: the same")
+      ->type_name("f16|q8_0|f32")
       ->capture_default_str();
+}
+
+quant::Format CacheTypeFlags::chosen() const {
+  const quant::Format format = parse_cache_type("-ctk", key_type);
+  if (parse_cache_type("-ctv", value_type) != format) {
+    fail(ErrorCode::kUnsupported, "-ctk {} and -ctv {}: keys and values must have the same type", key_type, value_type);
+  }
+  return format;
 }
 
 engine::Device DeviceFlags::chosen_device() const {
@@ -116,10 +129,7 @@ void DeviceFlags::apply(exec::ExecutorOptions& options) const {
   if (flash_attention != "on" && flash_attention != "off" && flash_attention != "auto") {
     fail(ErrorCode::kBadArgument, "-fa {}: give on, off or auto", flash_attention);
   }
-  options.kv_format = parse_cache_type("-ctk", key_type);
-  if (parse_cache_type("-ctv", value_type) != options.kv_format) {
-    fail(ErrorCode::kUnsupported, "-ctk {} and -ctv {}: keys and values must have the same type", key_type, value_type);
-  }
+  options.kv_format = cache.chosen();
   options.kernels = exec::KernelChoices::parse(kernels);
   options.gpu_layers = parse_gpu_layers(gpu_layers);
 }

@@ -37,13 +37,22 @@ hub::LookupPlaces lookup_places();
 // -ngl: "auto" is none, "all" exec::kAllLayers. Throws kBadArgument on anything else that is no number.
 std::optional<uint32_t> parse_gpu_layers(std::string_view text);
 
+// -ctk and -ctv
+struct CacheTypeFlags {
+  std::string key_type = "f16";
+  std::string value_type = "f16";
+
+  void add_to(CLI::App& command);
+  // Throws kBadArgument on an unknown type, kUnsupported where the two differ.
+  quant::Format chosen() const;
+};
+
 struct DeviceFlags {
   std::string device = "auto";
   std::string kernels;  // empty: the environment variable CARAT_KERNELS
   std::string gpu_layers = "auto";
   std::string flash_attention = "auto";
-  std::string key_type = "f16";
-  std::string value_type = "f16";
+  CacheTypeFlags cache;
 
   void add_to(CLI::App& command);
   // The device to use: -ngl 0 means the CPU. Throws kBadArgument on an unknown word.

@@ -24,6 +24,7 @@ struct PlanFlags {
   std::optional<uint32_t> micro_batch;
   uint32_t sequences = 1;
   std::string gpu_layers = "auto";
+  CacheTypeFlags cache;
   std::string kernels;
   bool json = false;
 };
@@ -42,6 +43,7 @@ void print_plan(const PlanFlags& flags) {
   request.sequences = flags.sequences;
   request.outputs = flags.sequences;
   request.gpu_layers = parse_gpu_layers(flags.gpu_layers);
+  request.kv_format = flags.cache.chosen();
   request.kernels = exec::KernelChoices::parse(flags.kernels);
   PlanReport report;
   report.model = model->file().path();
@@ -84,6 +86,7 @@ void add_plan_command(CLI::App& app) {
                    "(-ngl) layers on the GPU, the others on the CPU: a number, auto (as many as fit) or all")
       ->type_name("N|auto|all")
       ->capture_default_str();
+  flags->cache.add_to(*command);
   command->add_option("--kernels", flags->kernels, "SLOT=NAME,... picks kernels by hand; `carat kernels` lists them")
       ->type_name("SLOT=NAME,...")
       ->envname("CARAT_KERNELS");

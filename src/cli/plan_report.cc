@@ -15,6 +15,10 @@ std::string row(std::string_view what, uint64_t bytes, std::string_view why) {
   return fmt::format("  {:<40} {:>10}  {}\n", what, byte_size(bytes), why);
 }
 
+std::string_view cache_type_text(quant::Format format) {
+  return format == quant::Format::kQ8_0 ? "q8_0 (int8 and an fp16 scale for 32)" : "fp16";
+}
+
 std::string memory_section(const cuda::Plan& plan) {
   std::string text = fmt::format("GPU memory for a context of {}, {} sequence{}, passes of up to {} tokens\n",
                                  grouped(plan.context), plan.sequences, plan.sequences == 1 ? "" : "s", plan.chunk);
@@ -31,8 +35,8 @@ std::string memory_section(const cuda::Plan& plan) {
     text += row(fmt::format("keys and values of {} {} layer{}", group.layers, group.sliding ? "sliding" : "global",
                             group.layers == 1 ? "" : "s"),
                 group.bytes,
-                fmt::format("fp16, {} positions x {} heads x {}, {} + 1 sequences", group.slots, group.Hkv, group.hd,
-                            plan.sequences));
+                fmt::format("{}, {} positions x {} heads x {}, {} + 1 sequences", cache_type_text(plan.kv_format),
+                            group.slots, group.Hkv, group.hd, plan.sequences));
   }
   text += row("scratch", plan.scratch_bytes,
               plan.unpack_bytes > 0
@@ -161,6 +165,7 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"layers_on_cpu", report.layers_on_cpu()},
       {"layers_reason", plan.split.reason},
       {"cpu_seconds_per_token", static_cast<double>(plan.split.bytes_per_token) / report.host_bytes_per_second},
+      {"kv_type", quant::info(plan.kv_format).name},
       {"kv_groups", groups},
       {"kernels", kernels},
   };

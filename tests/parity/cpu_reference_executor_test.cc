@@ -36,6 +36,7 @@ constexpr Setting kSettings[] = {
     {Format::kQ8_0, 32, "int16", Format::kF32, 1e-3},  {Format::kQ4_0, 32, "int16", Format::kF32, 1e-3},
     {Format::kQ5_0, 32, "int16", Format::kF32, 1e-3},  {Format::kQ4_K, 256, "int16", Format::kF32, 1e-3},
     {Format::kQ5_K, 256, "int16", Format::kF32, 1e-3}, {Format::kQ6_K, 256, "int16", Format::kF32, 1e-3},
+    {Format::kF32, 256, "int16", Format::kQ8_0, 0.1},  {Format::kQ4_K, 256, "int16", Format::kQ8_0, 0.1},
     {Format::kQ8_0, 32, "int8", Format::kF16, 0.12},   {Format::kQ4_K, 256, "int8", Format::kF16, 0.12},
 };
 

@@ -115,7 +115,7 @@ void Attention::attend(const Pass& pass, const Task& task, uint32_t span, unsign
                     .window = layer.sliding ? window_ : UINT32_MAX,
                     .keys = cache_->keys(layer.kv_source, sequence, task.kv_head),
                     .values = cache_->values(layer.kv_source, sequence, task.kv_head),
-                    .halves = cache_->halves(),
+                    .format = cache_->format(),
                     .slots = cache_->slots(layer.kv_source),
                     .begin = std::max(task.begin, start),
                     .end = std::min(task.end, start + span_keys_),

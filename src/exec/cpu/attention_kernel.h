@@ -8,11 +8,28 @@
 // order. Included after vector_math.h.
 
 #include "exec/cpu/vector_math.h"
+#include "quant/blocks.h"
 
 namespace carat::exec::cpu {
 namespace {
 
 static_assert(kKeyBlock % kLanes == 0 && kKeyBlock % 4 == 0);
+
+// `count` blocks of Q8_0 as fp32.
+inline void load_q8_0(const quant::BlockQ8_0* blocks, uint32_t count, float* out) {
+  for (uint32_t first = 0; first < count; first += kLanes) {
+    uint16_t halves[kLanes] = {};
+    float scales[kLanes];
+    const uint32_t here = count - first < kLanes ? count - first : uint32_t{kLanes};
+    for (uint32_t i = 0; i < here; ++i) halves[i] = blocks[first + i].d;
+    store(scales, load_halves(halves));
+    for (uint32_t i = 0; i < here; ++i) {
+      const quant::BlockQ8_0& block = blocks[first + i];
+      float* to = out + size_t{first + i} * quant::kBlock;
+      for (int e = 0; e < quant::kBlock; ++e) to[e] = scales[i] * static_cast<float>(block.quants[e]);
+    }
+  }
+}
 
 // Copies the vectors of key positions [begin, end) into block[position % kKeyBlock]; the others become zero.
 inline void load_block(const AttentionSpan& span, const void* cache, uint32_t begin, uint32_t end, float* block) {
@@ -25,7 +42,10 @@ inline void load_block(const AttentionSpan& span, const void* cache, uint32_t be
       for (uint32_t j = 0; j < hd; ++j) out[j] = 0.0f;
       continue;
     }
-    if (span.halves) {
+    if (span.format == quant::Format::kQ8_0) {
+      const uint32_t blocks = hd / quant::kBlock;
+      load_q8_0(static_cast<const quant::BlockQ8_0*>(cache) + size_t{slot} * blocks, blocks, out);
+    } else if (span.format == quant::Format::kF16) {
       const uint16_t* in = static_cast<const uint16_t*>(cache) + size_t{slot} * hd;
       uint32_t j = 0;
       for (; hd - j >= kLanes; j += kLanes) store(out + j, load_halves(in + j));

@@ -16,6 +16,7 @@
 #include "exec/cpu/layer_kernels.h"
 #include "exec/cpu/rotary.h"
 #include "exec/cpu/workers.h"
+#include "exec/kv_rounding.h"
 #include "exec/sequence_table.h"
 
 namespace carat::exec {
@@ -119,6 +120,7 @@ class CpuExecutor final : public Executor, public CpuLayers {
   void project_keys_and_values(const Layer& layer);
   void project_queries(const Layer& layer);
   void store_key_and_value(const Layer& layer, uint32_t row);
+  void store_vector(const float* values, size_t hd, std::byte* to) const;
   void normalise_inputs(const std::vector<float>& norm, bool quantise);
   void multiply_output(const WeightMatrix& weights, const float* values, uint32_t cols);
   void head();
@@ -268,6 +270,23 @@ void CpuExecutor::project_keys_and_values(const Layer& layer) {
   workers_.for_each_row(row_count(), [&](uint32_t row, unsigned) { store_key_and_value(layer, row); });
 }
 
+// Into the cache, in its format.
+void CpuExecutor::store_vector(const float* values, size_t hd, std::byte* to) const {
+  switch (cache_.format()) {
+    case quant::Format::kF16:
+      kernels_.to_halves(values, hd, reinterpret_cast<uint16_t*>(to));
+      break;
+    case quant::Format::kQ8_0:
+      for (size_t i = 0; i < hd; i += quant::kBlock, to += sizeof(quant::BlockQ8_0)) {
+        const quant::BlockQ8_0 block = round_q8_0(values + i);
+        std::memcpy(to, &block, sizeof block);
+      }
+      break;
+    default:  // F32: the cache takes no other
+      std::memcpy(to, values, hd * sizeof(float));
+  }
+}
+
 void CpuExecutor::store_key_and_value(const Layer& layer, uint32_t row) {
   const LayerWeights& w = weights_.layers[layer.index];
   const Row& at = rows_[row];
@@ -282,13 +301,8 @@ void CpuExecutor::store_key_and_value(const Layer& layer, uint32_t row) {
     kernels_.rotate(k, angles(layer).cosines(row), angles(layer).sines(row), hd / 2);
     std::byte* key = cache_.key(layer.index, at.sequence, head, at.position);
     std::byte* value = cache_.value(layer.index, at.sequence, head, at.position);
-    if (cache_.halves()) {
-      kernels_.to_halves(k, hd, reinterpret_cast<uint16_t*>(key));
-      kernels_.to_halves(v, hd, reinterpret_cast<uint16_t*>(value));
-    } else {
-      std::memcpy(key, k, hd * sizeof(float));
-      std::memcpy(value, v, hd * sizeof(float));
-    }
+    store_vector(k, hd, key);
+    store_vector(v, hd, value);
   }
 }
 

@@ -10,7 +10,7 @@ namespace carat::exec {
 
 // Runs a model on the CPU: integer dot products on the weights as the file stores them, all cores, the widest vector
 // instructions the machine has (slot "dot" of the kernel choices picks others; slot "activations" how activations are
-// rounded). Keys and values are kept as F16 or F32.
+// rounded). Keys and values are kept as F16, F32 or Q8_0.
 //
 // The logits of a row are the same bits whatever batch it came in, whatever the number of threads, and with or without
 // the KV-share shortcut; they may differ between instruction sets by rounding. Nothing is allocated by forward().

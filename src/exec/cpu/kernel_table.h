@@ -61,9 +61,9 @@ struct AttentionSpan {
   uint32_t count;               // at most kQueryTile
   uint32_t hd;                  // a multiple of nothing in particular
   uint32_t window;              // keys with position - key >= window are hidden
-  const void* keys;             // [slots, hd] halves or floats: key position p is at slot p % slots
+  const void* keys;             // [slots, hd] elements of `format`: key position p is at slot p % slots
   const void* values;
-  bool halves;
+  quant::Format format;  // F32, F16 or Q8_0; the last only where hd is a multiple of 32
   uint32_t slots;
   uint32_t begin;  // key positions [begin, end)
   uint32_t end;

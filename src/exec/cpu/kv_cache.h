@@ -14,12 +14,12 @@ namespace carat::exec::cpu {
 // Keys and values of all sequences. Each key/value head has its slots back to back, so attention reads one stream.
 class KvCache {
  public:
-  // Of the first `layers` layers. format: F16 or F32; anything else throws kUnsupported. The layout must outlive the
-  // cache.
+  // Of the first `layers` layers. format: F16, F32 or Q8_0; anything else, and Q8_0 where a head is not a multiple of
+  // 32 wide, throws kUnsupported. The layout must outlive the cache.
   KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences, quant::Format format,
           uint32_t layers);
 
-  bool halves() const { return halves_; }
+  quant::Format format() const { return format_; }
   uint64_t bytes() const { return bytes_; }
   uint32_t slots(uint32_t layer) const { return layout_->slots(layer); }
 
@@ -50,7 +50,7 @@ class KvCache {
   }
 
   const model::KvLayout* layout_;
-  bool halves_;
+  quant::Format format_;
   uint64_t bytes_ = 0;
   std::vector<LayerCache> layers_;
 };

@@ -118,14 +118,27 @@ void CudaExecutor::allocate() {
   cache_memory_ = DeviceMemory(plan_.kv_bytes, "the KV cache");
   check(cudaMemset(cache_memory_.data(), 0, cache_memory_.bytes()), "clearing the KV cache");
   caches_.resize(config.L);
-  auto* next = cache_memory_.as<__half>();
+  auto* next = cache_memory_.as<char>();
+  const auto take = [&next]<typename T>(T*& plane, uint64_t elements) {
+    plane = reinterpret_cast<T*>(next);
+    next += elements * sizeof(T);  // rows of 64 slots and more: the next plane is as well aligned
+  };
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index < layers_on_cpu()) continue;
-    const uint32_t slots = kv_slots(config, layer, plan_.context, plan_.chunk);
-    const uint64_t elements = uint64_t{plan_.sequences + 1} * layer.Hkv * slots * layer.hd;
-    caches_[layer.index] = {next, next + elements, slots};
-    next += 2 * elements;
+    KvView& cache = caches_[layer.index];
+    cache.slots = kv_slots(config, layer, plan_.context, plan_.chunk);
+    const uint64_t rows = uint64_t{plan_.sequences + 1} * layer.Hkv * cache.slots;
+    if (plan_.kv_format == quant::Format::kQ8_0) {
+      take(cache.k_quants, rows * layer.hd);
+      take(cache.v_quants, rows * layer.hd);
+      take(cache.k_scales, rows * kv_scale_columns(layer.hd));
+      take(cache.v_scales, rows * kv_scale_columns(layer.hd));
+    } else {
+      take(cache.k, rows * layer.hd);
+      take(cache.v, rows * layer.hd);
+    }
   }
+  CARAT_CHECK(next == cache_memory_.as<char>() + plan_.kv_bytes);
 
   std::vector<double> frequencies = inverse_frequencies(*model_, true);
   pairs_sliding_ = static_cast<uint32_t>(frequencies.size());
@@ -282,16 +295,13 @@ std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> 
   std::string why;
   const auto gpu = query_gpu(&why);
   if (!gpu) fail(ErrorCode::kUnsupported, "no GPU can be used: {}", why);
-  if (options.kv_format != quant::Format::kF16) {
-    fail(ErrorCode::kUnsupported, "the GPU keeps keys and values as F16; {} is not possible (-ctk, -ctv)",
-         quant::info(options.kv_format).name);
-  }
   check_half_range(*model);
   const PlanRequest request{.context = options.context,
                             .sequences = options.sequences,
                             .chunk = options.chunk,
                             .outputs = options.outputs,
                             .gpu_layers = options.gpu_layers,
+                            .kv_format = options.kv_format,
                             .kernels = options.kernels};
   Plan plan = make_plan(*model, *gpu, request);
   if (!plan.fits) refuse(plan, *model);

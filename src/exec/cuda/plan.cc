@@ -43,7 +43,8 @@ std::vector<KvGroupPlan> kv_groups(const model::Config& config, const Plan& plan
     if (group == groups.end()) group = groups.insert(groups.end(), {layer.sliding, 0, layer.Hkv, layer.hd, slots, 0});
     ++group->layers;
     // One sequence more than asked for: rows that pad a decode graph to its bucket write there.
-    group->bytes += uint64_t{2} * 2 * (plan.sequences + 1) * layer.Hkv * slots * layer.hd;
+    group->bytes += uint64_t{2} * (plan.sequences + 1) * layer.Hkv * slots *
+                    kv_row_bytes(layer.hd, plan.kv_format == quant::Format::kQ8_0);
   }
   return groups;
 }
@@ -132,7 +133,7 @@ size_t place_layers(Plan& plan, const model::Model& model, const GpuFacts& gpu, 
     if (plan.fits) break;
   }
   const uint32_t chosen = plan.placement.first_layer;
-  plan.split = measure_split(model, chosen, plan.context, plan.chunk, plan.sequences);
+  plan.split = measure_split(model, chosen, plan.context, plan.chunk, plan.sequences, plan.kv_format);
   plan.split.reason = explain_split(config, chosen, plan.fits, request.gpu_layers);
   return layout;
 }
@@ -269,6 +270,21 @@ class Decisions {
   const PlanRequest& request_;
 };
 
+void check_kv_format(const model::Config& config, quant::Format format) {
+  if (format != quant::Format::kF16 && format != quant::Format::kQ8_0) {
+    fail(ErrorCode::kUnsupported, "the GPU keeps keys and values as F16 or Q8_0; {} is not possible (-ctk, -ctv)",
+         quant::info(format).name);
+  }
+  for (const model::Layer& layer : config.layers) {
+    if (format == quant::Format::kQ8_0 && layer.hd % kKvScaleBlock != 0) {
+      fail(ErrorCode::kUnsupported,
+           "blk.{}: keys and values of head size {} cannot be kept as Q8_0, which needs a multiple of {}; use F16 "
+           "(-ctk, -ctv)",
+           layer.index, layer.hd, kKvScaleBlock);
+    }
+  }
+}
+
 void check_gpu(const GpuFacts& gpu) {
   if (gpu.capability < kOldestCapability) {
     fail(ErrorCode::kUnsupported, "{} has compute capability {} and carat's kernels need {} (Ampere) or newer",
@@ -313,10 +329,12 @@ uint32_t attention_counters(const model::Config& config, const Plan& plan) {
 
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request) {
   check_gpu(gpu);
+  check_kv_format(model.config(), request.kv_format);
   request.kernels.check_for("cuda");
   CARAT_CHECK(request.context > 0 && request.sequences > 0);
   const model::Config& config = model.config();
   Plan plan;
+  plan.kv_format = request.kv_format;
   plan.sequences = request.sequences;
   plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
   choose_batched_rows(plan, config, request);

@@ -19,6 +19,7 @@ struct PlanRequest {
   uint32_t chunk = 0;  // 0: the plan chooses
   uint32_t outputs = 64;
   std::optional<uint32_t> gpu_layers;  // none: all where they fit, otherwise as many as do
+  quant::Format kv_format = quant::Format::kF16;
   exec::KernelChoices kernels;
 };
 
@@ -38,6 +39,7 @@ struct KvGroupPlan {
 // loaded and then carried out as it is.
 struct Plan {
   uint32_t context = 0, sequences = 0, chunk = 0, outputs = 0;
+  quant::Format kv_format = quant::Format::kF16;  // or Q8_0
   WeightPlacement placement;
   SplitPlan split;
   bool use_graphs = true;
@@ -73,8 +75,8 @@ struct Plan {
 // chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again; and then,
 // unless the number of layers was asked for, one layer after the other on the CPU. A context that was asked for is
 // never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement. Throws
-// kUnsupported for a GPU or model the kernels cannot run, kBadArgument for a kernel wish this GPU cannot grant and for
-// 0 layers.
+// kUnsupported for a GPU, model or type of the cache the kernels cannot run, kBadArgument for a kernel wish this GPU
+// cannot grant and for 0 layers.
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request);
 
 // Slots per sequence of an owner layer: whole tiles of 64 positions.

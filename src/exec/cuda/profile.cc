@@ -26,7 +26,7 @@ double median(std::vector<double> values) {
 // Times and work by family, added up over passes.
 class FamilyTable {
  public:
-  explicit FamilyTable(const model::Model& model) : model_(model) {
+  explicit FamilyTable(const CudaExecutor& executor) : model_(executor.model()), kv_format_(executor.plan().kv_format) {
     for (uint32_t i = 0; i < kFamilies; ++i) families_[i].name = family_name(static_cast<Family>(i));
   }
 
@@ -35,7 +35,7 @@ class FamilyTable {
     for (size_t i = 0; i < profiler.marks().size(); ++i) {
       const StepMark& mark = profiler.marks()[i];
       exec::ProfileFamily& family = families_[static_cast<size_t>(family_of(mark, model_.config()))];
-      const Work work = work_of(mark, rows, model_);
+      const Work work = work_of(mark, rows, model_, kv_format_);
       family.seconds += profiler.seconds()[i] / profiler.runs();
       family.bytes += work.bytes;
       family.flops += work.flops;
@@ -52,6 +52,7 @@ class FamilyTable {
 
  private:
   const model::Model& model_;
+  quant::Format kv_format_;
   std::array<exec::ProfileFamily, kFamilies> families_;
 };
 
@@ -81,7 +82,7 @@ class ProfileRun {
       executor_.truncate(0, 0);
       profile_prompt(profilers);
     }
-    FamilyTable table(executor_.model());
+    FamilyTable table(executor_);
     for (uint32_t i = 0; i < passes; ++i) {
       table.add(profilers[i], {i * chunk(), std::min(chunk(), request_.prompt - i * chunk())});
     }
@@ -103,7 +104,7 @@ class ProfileRun {
       samples.push_back(seconds_since(start));
     }
     phase.seconds = median(samples);
-    FamilyTable table(executor_.model());
+    FamilyTable table(executor_);
     if (executor_.plan().use_matvec) {
       // In the middle of what was generated, so that keys and values are those of the average token.
       const uint32_t position = phase.depth + request_.generate / 2;

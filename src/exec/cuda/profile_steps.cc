@@ -17,8 +17,8 @@ double elements_of(const model::Matrix& matrix) {
 // Counts what one step does, given how its pass keeps weights and activations.
 class StepWork {
  public:
-  StepWork(const StepMark& mark, const PassRows& rows, const model::Model& model)
-      : mark_(mark), pass_(rows), config_(model.config()), weights_(model.weights()) {}
+  StepWork(const StepMark& mark, const PassRows& rows, const model::Model& model, quant::Format kv_format)
+      : mark_(mark), pass_(rows), config_(model.config()), weights_(model.weights()), kv_(quant::info(kv_format)) {}
 
   Work count() {
     switch (mark_.step) {
@@ -92,6 +92,7 @@ class StepWork {
   const model::Layer& layer() const { return config_.layers[mark_.layer]; }
   const model::LayerWeights& tensors() const { return weights_.layers[mark_.layer]; }
   double rows() const { return static_cast<double>(mark_.extent); }
+  double kv_bytes() const { return static_cast<double>(kv_.bytes) / kv_.block; }  // of one value in the cache
   double activation_bytes() const { return mark_.narrow ? 4.0 : 2.0; }
 
   double stored_bytes(const model::Matrix& matrix) const {
@@ -130,7 +131,8 @@ class StepWork {
 
   void heads() {
     const double in = (layer().H + 2.0 * layer().Hkv) * layer().hd;
-    work_.bytes += rows() * in * (activation_bytes() + 2.0);
+    work_.bytes +=
+        rows() * in * activation_bytes() + rows() * layer().hd * (layer().H * 2.0 + 2.0 * layer().Hkv * kv_bytes());
   }
 
   void attention() {
@@ -144,7 +146,7 @@ class StepWork {
     }
     const uint64_t seen =
         std::min(first + count, count - 1 + std::min(first + 1, window));  // keys of all rows together
-    work_.bytes += static_cast<double>(seen) * layer().Hkv * layer().hd * 2.0 * 2.0;
+    work_.bytes += static_cast<double>(seen) * layer().Hkv * layer().hd * 2.0 * kv_bytes();
     work_.bytes += rows() * width * (2.0 + activation_bytes());
     work_.flops += 4.0 * width * pairs;
   }
@@ -171,6 +173,7 @@ class StepWork {
   const PassRows& pass_;
   const model::Config& config_;
   const model::Weights& weights_;
+  const quant::FormatInfo& kv_;
   Work work_;
 };
 
@@ -231,8 +234,8 @@ Family family_of(const StepMark& mark, const model::Config& config) {
   return Family::kSelection;
 }
 
-Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model) {
-  return StepWork(mark, rows, model).count();
+Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model, quant::Format kv_format) {
+  return StepWork(mark, rows, model, kv_format).count();
 }
 
 }  // namespace carat::cuda

@@ -78,6 +78,7 @@ struct Work {
     return *this;
   }
 };
-Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model);
+Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model,
+             quant::Format kv_format = quant::Format::kF16);
 
 }  // namespace carat::cuda

@@ -36,7 +36,7 @@ uint32_t wished_split(const model::Config& config, uint32_t gpu_layers) {
 }
 
 SplitPlan measure_split(const model::Model& model, uint32_t first_layer, uint32_t context, uint32_t chunk,
-                        uint32_t sequences) {
+                        uint32_t sequences, quant::Format kv_format) {
   const model::Config& config = model.config();
   const model::KvLayout layout(config, context, chunk);
   SplitPlan split;
@@ -53,8 +53,9 @@ SplitPlan measure_split(const model::Model& model, uint32_t first_layer, uint32_
     }
     split.weight_bytes += always + experts;
     split.bytes_per_token += always + (experts == 0 ? 0 : experts / config.experts * config.experts_used);
-    // Keys and values as fp16; layers before the split own theirs.
-    split.kv_bytes += uint64_t{2} * 2 * sequences * config.layers[i].Hkv * config.layers[i].hd * layout.slots(i);
+    // Layers before the split own their keys and values.
+    split.kv_bytes += uint64_t{2} * sequences * config.layers[i].Hkv * layout.slots(i) *
+                      quant::info(kv_format).row_bytes(config.layers[i].hd);
   }
   return split;
 }

@@ -31,7 +31,7 @@ struct SplitPlan {
 
 // The sizes; the reason is the plan's to give.
 SplitPlan measure_split(const model::Model& model, uint32_t first_layer, uint32_t context, uint32_t chunk,
-                        uint32_t sequences);
+                        uint32_t sequences, quant::Format kv_format);
 
 // fits: whether the plan with this split does. gpu_layers: what was asked for.
 std::string explain_split(const model::Config& config, uint32_t first_layer, bool fits,

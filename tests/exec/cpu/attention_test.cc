@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/float16.h"
+#include "exec/kv_rounding.h"
 #include "kernel_tables.h"
 #include "support/random.h"
 
@@ -113,9 +114,19 @@ class Problem {
         test::Random(7777 * sequence + 2 * position + key).normals(size_t{shape_.Hkv} * shape_.hd);
     for (uint32_t head = 0; head < shape_.Hkv; ++head) {
       std::byte* at = key ? cache_.key(0, sequence, head, position) : cache_.value(0, sequence, head, position);
+      if (cache_.format() == quant::Format::kQ8_0) {
+        for (uint32_t j = 0; j < shape_.hd; j += quant::kBlock, at += sizeof(quant::BlockQ8_0)) {
+          float* values = &vector[head * shape_.hd + j];
+          const quant::BlockQ8_0 block = round_q8_0(values);
+          std::memcpy(at, &block, sizeof block);
+          for (int e = 0; e < quant::kBlock; ++e)
+            values[e] = half_to_float(block.d) * static_cast<float>(block.quants[e]);
+        }
+        continue;
+      }
       for (uint32_t j = 0; j < shape_.hd; ++j) {
         float& value = vector[head * shape_.hd + j];
-        if (cache_.halves()) {
+        if (cache_.format() == quant::Format::kF16) {
           const uint16_t half = float_to_half(value);
           std::memcpy(at + 2 * j, &half, 2);
           value = half_to_float(half);  // what the naive answer is computed from
@@ -153,9 +164,10 @@ class AttentionOn : public testing::TestWithParam<const KernelTable*> {
 
 TEST_P(AttentionOn, EqualsTheNaiveOneForEveryHeadGroup) {
   for (const uint32_t group : {1u, 2u, 4u, 8u, 40u}) {
-    for (const uint32_t hd : {16u, 24u, 256u}) {
+    for (const uint32_t hd : {16u, 24u, 96u, 256u}) {
       for (const bool sliding : {false, true}) {
-        for (const auto format : {quant::Format::kF16, quant::Format::kF32}) {
+        for (const auto format : {quant::Format::kF16, quant::Format::kF32, quant::Format::kQ8_0}) {
+          if (format == quant::Format::kQ8_0 && hd % quant::kBlock != 0) continue;
           const Shape shape = {.H = 2 * group, .Hkv = 2, .hd = hd, .window = 40, .context = 128, .chunk = 50};
           Problem problem(*GetParam(), shape, sliding, format, 2);
           problem.append(0, 50);
@@ -205,16 +217,42 @@ TEST_P(AttentionOn, RowsOfSeveralSequencesMix) {
 
 INSTANTIATE_TEST_SUITE_P(Tables, AttentionOn, testing::ValuesIn(tables()), table_name);
 
-TEST(KvCacheFormats, OthersThanF16AndF32AreRefused) {
+TEST(KvCacheFormats, OthersAreRefused) {
   const model::Config config = one_layer({.H = 1, .Hkv = 1, .hd = 32, .window = 8, .context = 8, .chunk = 4}, false);
   const model::KvLayout layout(config, 8, 4);
   try {
-    const KvCache cache(config, layout, 1, quant::Format::kQ8_0, config.L);
-    ADD_FAILURE() << "Q8_0 was accepted";
+    const KvCache cache(config, layout, 1, quant::Format::kQ4_0, config.L);
+    ADD_FAILURE() << "Q4_0 was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_NE(std::string(error.what()).find("Q8_0"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("Q4_0"), std::string::npos);
   }
+}
+
+TEST(KvCacheFormats, RoundingToQ8IsToTheNearestLevel) {
+  for (const float size : {1e-9f, 1e-4f, 1.0f, 20.0f}) {
+    for (uint64_t seed = 1; seed < 200; ++seed) {
+      const std::vector<float> values = test::Random(seed).normals(quant::kBlock, size);
+      const quant::BlockQ8_0 block = round_q8_0(values.data());
+      const float scale = half_to_float(block.d);
+      float largest = 0.0f;
+      for (const float value : values) largest = std::max(largest, std::fabs(value));
+      for (int i = 0; i < quant::kBlock; ++i) {
+        // Half a level; where the scale was rounded down, the largest value is cut at level 127; and a block may be
+        // too small for any scale.
+        const float cut = std::max(0.0f, largest - 127.0f * scale);
+        EXPECT_LE(std::fabs(values[i] - scale * static_cast<float>(block.quants[i])),
+                  scale == 0.0f ? largest : 0.501f * scale + cut);
+      }
+      EXPECT_LE(std::fabs(scale * 127.0f - largest), largest / 2048.0f + 0x1p-24f * 64.0f);
+    }
+  }
+  const std::vector<float> zeros(quant::kBlock, 0.0f);
+  const quant::BlockQ8_0 nothing = round_q8_0(zeros.data());
+  EXPECT_EQ(nothing.d, 0);
+  for (const int8_t level : nothing.quants) EXPECT_EQ(level, 0);
+  const std::vector<float> bad(quant::kBlock, NAN);
+  EXPECT_TRUE(std::isnan(half_to_float(round_q8_0(bad.data()).d)));
 }
 
 }  // namespace

@@ -255,9 +255,12 @@ TEST(CpuExecutor, WhatItCannotDoIsRefused) {
   const auto model = test::tiny_model(TinyKind::kE2B);
   std::string message;
   ExecutorOptions quantised_cache = small_options();
-  quantised_cache.kv_format = quant::Format::kQ8_0;
+  quantised_cache.kv_format = quant::Format::kQ4_0;
   EXPECT_EQ(code_of([&] { make_cpu_executor(model, quantised_cache); }, &message), ErrorCode::kUnsupported);
-  EXPECT_THAT(message, testing::HasSubstr("F16 or F32"));
+  EXPECT_THAT(message, testing::HasSubstr("F16, F32 or Q8_0"));
+  quantised_cache.kv_format = quant::Format::kQ8_0;  // the heads of this model are 16 wide
+  EXPECT_EQ(code_of([&] { make_cpu_executor(model, quantised_cache); }, &message), ErrorCode::kUnsupported);
+  EXPECT_THAT(message, testing::HasSubstr("multiple of 32"));
 
   ExecutorOptions foreign_kernel = small_options();
   foreign_kernel.kernels = KernelChoices::parse("arithmetic=double");

@@ -1,6 +1,7 @@
 #pragma once
 
-// Attention inputs for tests, and what the result must be: a reference in double precision over the same fp16 values.
+// Attention inputs for tests, and what the result must be: a reference in double precision over the values the kernels
+// compute with: those of the fp16 cache, or of the q8_0 cache after expansion to fp16.
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
@@ -15,6 +16,7 @@
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/kernels/attention.h"
+#include "exec/kv_rounding.h"
 #include "support/random.h"
 
 namespace carat::cuda {
@@ -68,29 +70,47 @@ class RandomHalves {
   std::vector<__half> table_;
 };
 
-// A cache whose sequences hold positions [first, end); every other slot is NaN, as uninitialised memory may be.
+enum class CacheType { kHalf, kQ8 };
+
+// A cache whose sequences hold positions [first, end). Every other slot is NaN, as uninitialised memory may be; of a
+// q8_0 cache that is the scale, and its int8 are as large as they can be.
 struct TestCache {
   struct Range {
     uint32_t first, end;
   };
 
   uint32_t Hkv, hd, slots;
-  std::vector<float> k, v;  // [sequence][Hkv][slots][hd], the values the device has in fp16
-  DeviceArray<__half> device_k, device_v;
+  CacheType type;
+  std::vector<float> k, v;                 // [sequence][Hkv][slots][hd], the values the device computes with
+  DeviceArray<__half> device_k, device_v;  // those of a q8_0 cache: scales
+  DeviceArray<int8_t> k_quants, v_quants;
 
-  TestCache(uint32_t heads, uint32_t width, uint32_t slot_count, const std::vector<Range>& sequences, uint64_t seed)
-      : Hkv(heads), hd(width), slots(slot_count) {
-    device_k = fill(k, sequences, 2 * seed);
-    device_v = fill(v, sequences, 2 * seed + 1);
+  TestCache(uint32_t heads, uint32_t width, uint32_t slot_count, const std::vector<Range>& sequences, uint64_t seed,
+            CacheType cache_type = CacheType::kHalf)
+      : Hkv(heads), hd(width), slots(slot_count), type(cache_type) {
+    device_k = fill(k, k_quants, sequences, 2 * seed);
+    device_v = fill(v, v_quants, sequences, 2 * seed + 1);
   }
 
-  KvView view() const { return {device_k.data(), device_v.data(), slots}; }
+  KvView view() const {
+    if (type == CacheType::kHalf) return {.k = device_k.data(), .v = device_v.data(), .slots = slots};
+    return {.slots = slots,
+            .k_quants = k_quants.data(),
+            .v_quants = v_quants.data(),
+            .k_scales = device_k.data(),
+            .v_scales = device_v.data()};
+  }
 
  private:
-  DeviceArray<__half> fill(std::vector<float>& values, const std::vector<Range>& sequences, uint64_t seed) const {
+  // Returns the cache's halves: values, or scales of the values in `quants`.
+  DeviceArray<__half> fill(std::vector<float>& values, DeviceArray<int8_t>& quants, const std::vector<Range>& sequences,
+                           uint64_t seed) const {
     __half_raw nan;
     nan.x = 0x7e00;
     std::vector<__half> halves(sequences.size() * Hkv * slots * hd, __half(nan));
+    const bool quantised = type == CacheType::kQ8;
+    std::vector<int8_t> levels(quantised ? halves.size() : 0, 127);
+    std::vector<__half> scales(quantised ? halves.size() / hd * kv_scale_columns(hd) : 0, __half(nan));
     values.assign(halves.size(), NAN);
     const RandomHalves random(1.0f);
     constexpr uint32_t kAtOnce = 256;
@@ -102,10 +122,28 @@ struct TestCache {
           const size_t row = head * slots + p % slots;
           random.fill(seed + row * 0x9e3779b97f4a7c15u, &halves[row * hd], hd);
           for (size_t i = row * hd; i < (row + 1) * hd; ++i) values[i] = __half2float(halves[i]);
+          if (quantised) quantise(&values[row * hd], &levels[row * hd], &scales[row * kv_scale_columns(hd)]);
         }
       });
     }
-    return to_device(halves);
+    if (!quantised) return to_device(halves);
+    quants = to_device(levels);
+    return to_device(scales);
+  }
+
+  // Rounds a row, and replaces its values by what the kernels make of it: level times scale, rounded to fp16.
+  void quantise(float* values, int8_t* levels, __half* scales) const {
+    std::fill_n(scales, kv_scale_columns(hd), __float2half(0.0f));
+    for (uint32_t i = 0; i < hd; i += kKvScaleBlock) {
+      const quant::BlockQ8_0 block = exec::round_q8_0(values + i);
+      __half_raw scale;
+      scale.x = block.d;
+      scales[i / kKvScaleBlock] = __half(scale);
+      for (uint32_t e = 0; e < kKvScaleBlock; ++e) {
+        levels[i + e] = block.quants[e];
+        values[i + e] = half_to_float(float_to_half(half_to_float(block.d) * static_cast<float>(block.quants[e])));
+      }
+    }
   }
 };
 

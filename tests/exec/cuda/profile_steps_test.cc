@@ -94,6 +94,16 @@ TEST(ProfileSteps, AttentionSeesItsWindow) {
   EXPECT_DOUBLE_EQ(keys(sliding, 0, 10), 10);
 }
 
+TEST(ProfileSteps, AQuantisedCacheIsSmaller) {
+  const model::Model& model = test::model_of("e4b", "q8_0");
+  // 34 bytes for 32 values instead of 64.
+  const auto keys_and_values = [&](quant::Format format) {
+    const double queries = 8 * 512 * (2.0 + 4.0);
+    return work_of({Step::kAttention, 41, 1, true}, {2047, 1}, model, format).bytes - queries;
+  };
+  EXPECT_DOUBLE_EQ(keys_and_values(quant::Format::kQ8_0) * 32.0, keys_and_values(quant::Format::kF16) * 17.0);
+}
+
 TEST(ProfileSteps, ARowOfAPassIsItsLast) {
   // After the shortcut the one row that wants logits goes on alone: it sees the whole prompt.
   const model::Model& model = test::model_of("e4b", "q8_0");

@@ -1,6 +1,7 @@
 #include "exec/cuda/kernels/rope.h"
 
 #include "exec/cuda/gpu_fixture.h"
+#include "exec/kv_rounding.h"
 
 namespace carat::cuda {
 namespace {
@@ -170,6 +171,62 @@ class QkvPostTest : public GpuTest {
     const auto q = run_twice<__half>(problem.q, [&] { qkv_post(problem.job(), problem.projections(), c.rows, how_); });
     problem.check(q, download(problem.k), download(problem.v));
   }
+  void check_quantised(const PostCase& c) {
+    const PostProblem<float> problem(c);
+    poison(problem.k);
+    poison(problem.v);
+    qkv_post(problem.job(), problem.projections(), c.rows, how_);
+    synchronise();
+    const std::vector<__half> q = download(problem.q);
+
+    const uint32_t columns = kv_scale_columns(c.shape.hd);
+    const size_t rows = problem.k.size() / c.shape.hd;
+    QkvPost job = problem.job();
+    const DeviceArray<int8_t> k_quants = poisoned<int8_t>(problem.k.size()),
+                              v_quants = poisoned<int8_t>(k_quants.size());
+    const DeviceArray<__half> k_scales = poisoned<__half>(rows * columns), v_scales = poisoned<__half>(rows * columns);
+    job.kv = {.slots = problem.kSlots,
+              .k_quants = k_quants.data(),
+              .v_quants = v_quants.data(),
+              .k_scales = k_scales.data(),
+              .v_scales = v_scales.data()};
+    const auto again = run_twice<__half>(problem.q, [&] { qkv_post(job, problem.projections(), c.rows, how_); });
+    if (!c.only_kv) {
+      EXPECT_EQ(std::memcmp(again.data(), q.data(), q.size() * sizeof(__half)), 0) << "queries stay fp16";
+    }
+    expect_rounded(download(problem.k), download(k_quants), download(k_scales), c.shape.hd, "k");
+    expect_rounded(download(problem.v), download(v_quants), download(v_scales), c.shape.hd, "v");
+  }
+
+  // halves: the same rows in an fp16 cache; slots that no row belongs to are NaN there and untouched here.
+  static void expect_rounded(const std::vector<__half>& halves, const std::vector<int8_t>& quants,
+                             const std::vector<__half>& scales, uint32_t hd, const char* what) {
+    size_t written = 0, moved = 0;
+    for (size_t block = 0; block < halves.size() / kKvScaleBlock; ++block) {
+      const size_t per_row = hd / kKvScaleBlock;
+      const double scale = value_of(scales[block / per_row * kv_scale_columns(hd) + block % per_row]);
+      std::vector<float> values(kKvScaleBlock);
+      for (uint32_t i = 0; i < kKvScaleBlock; ++i) {
+        values[i] = static_cast<float>(value_of(halves[block * kKvScaleBlock + i]));
+      }
+      const int8_t* levels = &quants[block * kKvScaleBlock];
+      if (std::isnan(values[0])) {
+        ASSERT_TRUE(std::isnan(scale)) << what << " block " << block;
+        for (uint32_t i = 0; i < kKvScaleBlock; ++i) ASSERT_EQ(levels[i], -1) << what << " block " << block;
+        continue;
+      }
+      ++written;
+      const quant::BlockQ8_0 expected = exec::round_q8_0(values.data());
+      ASSERT_NEAR(scale, half_to_float(expected.d), half_to_float(expected.d) / 900.0) << what << " block " << block;
+      for (uint32_t i = 0; i < kKvScaleBlock; ++i) {
+        ASSERT_LE(std::abs(levels[i] - expected.quants[i]), 1) << what << " block " << block << " value " << i;
+        moved += levels[i] != expected.quants[i];
+      }
+    }
+    EXPECT_GT(written, 0u);
+    EXPECT_LT(moved, written * kKvScaleBlock / 20) << what << ": levels that differ because fp16 came between";
+  }
+
   void check_both(const PostCase& c) {
     check_case<float>(c);
     check_case<__nv_bfloat16>(c);
@@ -185,6 +242,20 @@ TEST_F(QkvPostTest, SmallHeads) {
       check_both({shape, pairs, 5, false, true, false});
       check_both({shape, pairs, 5, false, false, true});
       check_both({shape, pairs, 5, true, false, true});
+    }
+  }
+}
+
+// A q8_0 cache holds exactly what the host's rounding makes of the fp32 values. Those are not known to the last bit,
+// but an fp16 cache has them within half a unit of fp16, which moves a level by no more than one.
+TEST_F(QkvPostTest, SmallQuantisedCache) {
+  for (const AttentionShape& shape : {AttentionShape{4, 2, 32, 0}, AttentionShape{4, 2, 96, 0},
+                                      AttentionShape{8, 2, 256, 512}, AttentionShape{8, 1, 512, 0}}) {
+    for (const bool v_from_k : {false, true}) {
+      for (const bool only_kv : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "hd " << shape.hd << " v_from_k " << v_from_k << " only_kv " << only_kv);
+        check_quantised({shape, shape.hd / 4, 50, v_from_k, false, only_kv});
+      }
     }
   }
 }

@@ -10,7 +10,10 @@ namespace {
 // The cut of a prompt into tiles must not depend on the card.
 static_assert(Prefill256::kTile.bm == Prefill256Wide::kTile.bm && Prefill512::kTile.bm == Prefill512Wide::kTile.bm);
 
-void check_cache(const KvView& kv) { CARAT_CHECK(kv.slots > 0 && kv.slots % 64 == 0); }
+void check_cache(const AttentionShape& shape, const KvView& kv) {
+  CARAT_CHECK(kv.slots > 0 && kv.slots % 64 == 0);
+  CARAT_CHECK(!kv.quantised() || shape.hd % kKvScaleBlock == 0);
+}
 
 // The 512-column tiles of a small card fit every supported card, so they set what is needed at least.
 void check_shared_memory(uint32_t limit) {
@@ -36,15 +39,16 @@ uint32_t attention_tile_rows(const AttentionShape& shape, uint32_t shared_memory
 void attention_prefill(const AttentionShape& shape, const __half* q, const KvView& kv, const Segment* tiles,
                        uint32_t tile_count, __nv_bfloat16* out, uint32_t shared_memory_limit, const Launch& how) {
   check_attention_shape(shape);
-  check_cache(kv);
+  check_cache(shape, kv);
   check_shared_memory(shared_memory_limit);
   const PrefillArguments arguments{shape, q, kv, tiles, tile_count, out};
+  const bool wide = shared_memory_limit >= attention_large_tile_bytes(shape.hd);
   if (shape.hd <= 128) {
-    launch_prefill_128(arguments, how);
+    kv.quantised() ? launch_prefill_128_q8(arguments, how) : launch_prefill_128(arguments, how);
   } else if (shape.hd <= 256) {
-    launch_prefill_256(arguments, shared_memory_limit >= attention_large_tile_bytes(shape.hd), how);
+    kv.quantised() ? launch_prefill_256_q8(arguments, wide, how) : launch_prefill_256(arguments, wide, how);
   } else {
-    launch_prefill_512(arguments, shared_memory_limit >= attention_large_tile_bytes(shape.hd), how);
+    kv.quantised() ? launch_prefill_512_q8(arguments, wide, how) : launch_prefill_512(arguments, wide, how);
   }
 }
 
@@ -52,18 +56,21 @@ void attention_decode(const AttentionShape& shape, const __half* q, const KvView
                       const uint32_t* sequences, uint32_t rows, float* out, uint32_t splits, float* partial,
                       uint32_t* counters, const Launch& how) {
   check_attention_shape(shape);
-  check_cache(kv);
+  check_cache(shape, kv);
   CARAT_CHECK(rows <= 65535);  // a limit of the launch grid
   CARAT_CHECK(splits > 0 && splits * attention_head_groups(shape) <= kDecodeMaxBlocks);
   // Outputs first: they are read 16 bytes at a time, and hd is a multiple of 16.
   auto* stats = reinterpret_cast<float2*>(partial + static_cast<uint64_t>(rows) * shape.H * splits * shape.hd);
   const DecodeArguments arguments{shape, q, kv, positions, sequences, out, partial, stats, counters};
   if (shape.hd <= 128) {
-    launch_decode_128(arguments, rows, splits, how);
+    kv.quantised() ? launch_decode_128_q8(arguments, rows, splits, how)
+                   : launch_decode_128(arguments, rows, splits, how);
   } else if (shape.hd <= 256) {
-    launch_decode_256(arguments, rows, splits, how);
+    kv.quantised() ? launch_decode_256_q8(arguments, rows, splits, how)
+                   : launch_decode_256(arguments, rows, splits, how);
   } else {
-    launch_decode_512(arguments, rows, splits, how);
+    kv.quantised() ? launch_decode_512_q8(arguments, rows, splits, how)
+                   : launch_decode_512(arguments, rows, splits, how);
   }
 }
 

@@ -11,12 +11,21 @@
 
 namespace carat::cuda {
 
-// The cache of one owner layer: fp16 [sequence][Hkv][slots][hd], K and V alike. Position p lives in slot p % slots;
-// slots is a multiple of 64, so 64 positions aligned to 64 are contiguous slots.
+// The cache of one owner layer: [sequence][Hkv][slots][hd], K and V alike. Position p lives in slot p % slots; slots is
+// a multiple of 64, so 64 positions aligned to 64 are contiguous slots.
 struct KvView {
-  __half* k;
-  __half* v;
-  uint32_t slots;
+  // fp16; null where the cache is q8_0
+  __half* k = nullptr;
+  __half* v = nullptr;
+  uint32_t slots = 0;
+  // q8_0: int8 values, and their scales [sequence][Hkv][slots][kv_scale_columns(hd)], one for 32 values; scales beyond
+  // hd / 32 are zero.
+  int8_t* k_quants = nullptr;
+  int8_t* v_quants = nullptr;
+  __half* k_scales = nullptr;
+  __half* v_scales = nullptr;
+
+  bool quantised() const { return k_quants != nullptr; }
 };
 
 // Query rows are fp16 [rows, H, hd], normalised and rotated; keys and values of all rows are already in the cache.

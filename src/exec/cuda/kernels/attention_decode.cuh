@@ -86,12 +86,12 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
   const uint32_t queries = shared + (T.ring - 1) * L::kTileBytes;
   load_heads<T>(a.q + static_cast<uint64_t>(row) * a.shape.H * hd, heads, hd, queries);
   copy_async_commit();
-  const uint64_t head = (static_cast<uint64_t>(a.sequences[row]) * a.shape.Hkv + kv_head) * a.kv.slots * hd;
-  KeyValueRing<T> ring(shared, a.kv.k + head, a.kv.v + head, a.kv.slots, hd, range);
+  const uint64_t plane = static_cast<uint64_t>(a.sequences[row]) * a.shape.Hkv + kv_head;
+  RingOf<T> ring = make_ring<T>(shared, a.kv, plane, hd, range);
   ring.start();
   copy_async_wait<T.ring - 1>();
   __syncthreads();
-  const RegisterQueries<T> fragments(SharedQueries<T>(queries, 0));
+  const QueriesOf<T> fragments(queries);
 
   float* maxima = reinterpret_cast<float*>(shared_memory + L::kMaximaOffset);
   AttentionRows<T> tile(shared, maxima);

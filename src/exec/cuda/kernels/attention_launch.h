@@ -14,10 +14,14 @@ struct PrefillArguments {
   __nv_bfloat16* out;  // [rows, H, hd]
 };
 
-// The number is the largest head dimension; `wide` picks the tile for more than 99 KB of shared memory.
+// The number is the largest head dimension, _q8 is for caches in q8_0; `wide` picks the tile for more than 99 KB of
+// shared memory.
 void launch_prefill_128(const PrefillArguments& arguments, const Launch& how);
 void launch_prefill_256(const PrefillArguments& arguments, bool wide, const Launch& how);
 void launch_prefill_512(const PrefillArguments& arguments, bool wide, const Launch& how);
+void launch_prefill_128_q8(const PrefillArguments& arguments, const Launch& how);
+void launch_prefill_256_q8(const PrefillArguments& arguments, bool wide, const Launch& how);
+void launch_prefill_512_q8(const PrefillArguments& arguments, bool wide, const Launch& how);
 
 struct DecodeArguments {
   AttentionShape shape;
@@ -34,5 +38,8 @@ struct DecodeArguments {
 void launch_decode_128(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
 void launch_decode_256(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
 void launch_decode_512(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
+void launch_decode_128_q8(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
+void launch_decode_256_q8(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
+void launch_decode_512_q8(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how);
 
 }  // namespace carat::cuda

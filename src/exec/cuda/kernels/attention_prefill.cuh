@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 1)
   range.tiles = rows.highest / T.bn - range.first_tile + 1;
 
   load_query_tile<T>(a, segment, kv_head, shared + L::kQueryOffset);
-  const uint64_t head = (static_cast<uint64_t>(segment.sequence) * a.shape.Hkv + kv_head) * a.kv.slots * a.shape.hd;
-  KeyValueRing<T> ring(shared, a.kv.k + head, a.kv.v + head, a.kv.slots, a.shape.hd, range);
+  const uint64_t plane = static_cast<uint64_t>(segment.sequence) * a.shape.Hkv + kv_head;
+  RingOf<T> ring = make_ring<T>(shared, a.kv, plane, a.shape.hd, range);
   ring.start();
 
   AttentionRows<T> tile(shared, reinterpret_cast<float*>(shared_memory + L::kMaximaOffset));

@@ -21,6 +21,18 @@ struct Segment {
   uint32_t sequence;
 };
 
+// A q8_0 cache keeps one scale for this many values of a row.
+inline constexpr uint32_t kKvScaleBlock = 32;
+
+// Scales of a row in a q8_0 cache: those of the widest head that takes the same kernel, so that scales of consecutive
+// slots are whole pieces of 8 bytes.
+constexpr uint32_t kv_scale_columns(uint32_t hd) { return (hd <= 128 ? 128 : hd <= 256 ? 256 : 512) / kKvScaleBlock; }
+
+// Bytes of one key or value in the cache.
+constexpr uint64_t kv_row_bytes(uint32_t hd, bool quantised) {
+  return quantised ? hd + uint64_t{2} * kv_scale_columns(hd) : uint64_t{2} * hd;
+}
+
 // Throws kUnsupported for head dimensions and groupings the kernels do not have.
 void check_attention_shape(const AttentionShape& shape);
 

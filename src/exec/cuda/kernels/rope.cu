@@ -1,7 +1,7 @@
 // Rotation angles, and the step between the QKV product and attention: per-head RMS norm, rotation of half-split pairs,
-// K and V into the cache as fp16. One block of 128 threads per head and row; bound by memory (and by launch latency in
-// decode). Norms bound every |q|, |k| by sqrt(hd) * max|w| and |v| by sqrt(hd), so fp16 cannot overflow for weights the
-// loader accepts.
+// K and V into the cache as fp16 or q8_0. One block of 128 threads per head and row; bound by memory (and by launch
+// latency in decode). Norms bound every |q|, |k| by sqrt(hd) * max|w| and |v| by sqrt(hd), so fp16 cannot overflow for
+// weights the loader accepts.
 #include "exec/cuda/kernels/rope.h"
 
 namespace carat::cuda {
@@ -35,9 +35,31 @@ __device__ float block_sum_128(float value, float* scratch) {
   return scratch[0] + scratch[1] + scratch[2] + scratch[3];
 }
 
-template <typename T>
+// Rounds a head in shared memory to q8_0, a warp per 32 values, as exec::round_q8_0 does on the host.
+__device__ void store_quantised(const float* values, uint32_t hd, int8_t* quants, __half* scales) {
+  const uint32_t lane = threadIdx.x % 32;
+  for (uint32_t block = threadIdx.x / 32; block < hd / kKvScaleBlock; block += kThreads / 32) {
+    const float value = values[block * kKvScaleBlock + lane];
+    float largest = fabsf(value);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    }
+    const __half scale = __float2half_rn(__fdiv_rn(largest, 127.0f));
+    const float inverse = __half2float(scale) == 0.0f ? 0.0f : __frcp_rn(__half2float(scale));
+    // A scale rounded down lets the largest value reach more than 127.
+    const float level = fminf(fmaxf(rintf(__fmul_rn(value, inverse)), -127.0f), 127.0f);
+    quants[block * kKvScaleBlock + lane] = static_cast<int8_t>(level);
+    if (lane == 0) scales[block] = scale;
+  }
+}
+
+// kQuantised: the cache is q8_0. Keys and values then pass through shared memory, since the pairs of a thread lie half
+// a head apart and a scale belongs to neighbours.
+template <typename T, bool kQuantised>
 __global__ void __launch_bounds__(kThreads) qkv_post_kernel(const __grid_constant__ QkvPost job, const T* projections) {
   __shared__ float scratch[4];
+  __shared__ float unrounded[kQuantised ? 2 * kThreads * kMaxPairsPerThread : 1];
   wait_for_predecessor();
   release_successor();
   const AttentionShape& shape = job.shape;
@@ -65,13 +87,15 @@ __global__ void __launch_bounds__(kThreads) qkv_post_kernel(const __grid_constan
   }
   const float factor = rsqrtf(block_sum_128(squares, scratch) / static_cast<float>(shape.hd) + job.eps);
 
-  __half* to;
+  __half* to = nullptr;
+  uint64_t slot = 0;  // of all slots of the layer
   if (is_q) {
     to = job.q + (static_cast<uint64_t>(row) * shape.H + head) * shape.hd;
   } else {
     const uint32_t kv_head = is_v ? head - shape.H - shape.Hkv : head - shape.H;
     const uint64_t plane = static_cast<uint64_t>(job.sequences[row]) * shape.Hkv + kv_head;
-    to = (is_v ? job.kv.v : job.kv.k) + (plane * job.kv.slots + job.positions[row] % job.kv.slots) * shape.hd;
+    slot = plane * job.kv.slots + job.positions[row] % job.kv.slots;
+    if constexpr (!kQuantised) to = (is_v ? job.kv.v : job.kv.k) + slot * shape.hd;
   }
   const float* weight = is_q ? job.q_norm : job.k_norm;
 #pragma unroll
@@ -89,15 +113,26 @@ __global__ void __launch_bounds__(kThreads) qkv_post_kernel(const __grid_constan
         a = rotated;
       }
     }
-    to[j] = __float2half_rn(a);
-    to[j + half] = __float2half_rn(b);
+    if (kQuantised && !is_q) {
+      unrounded[j] = a;
+      unrounded[j + half] = b;
+    } else {
+      to[j] = __float2half_rn(a);
+      to[j + half] = __float2half_rn(b);
+    }
+  }
+  if (kQuantised && !is_q) {
+    __syncthreads();
+    store_quantised(unrounded, shape.hd, (is_v ? job.kv.v_quants : job.kv.k_quants) + slot * shape.hd,
+                    (is_v ? job.kv.v_scales : job.kv.k_scales) + slot * kv_scale_columns(shape.hd));
   }
 }
 
 template <typename T>
 void launch_qkv_post(const QkvPost& job, const T* projections, uint32_t rows, const Launch& how) {
   const uint32_t heads = (job.only_kv ? 0 : job.shape.H) + (job.only_q ? 0 : 2 * job.shape.Hkv);
-  launch("qkv_post", qkv_post_kernel<T>, dim3(heads, rows), dim3(kThreads), 0, how, job, projections);
+  const auto kernel = job.kv.quantised() ? qkv_post_kernel<T, true> : qkv_post_kernel<T, false>;
+  launch("qkv_post", kernel, dim3(heads, rows), dim3(kThreads), 0, how, job, projections);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct QkvPost {
   const uint32_t* positions = nullptr;  // [rows]
   const uint32_t* sequences = nullptr;  // [rows]
   __half* q = nullptr;                  // [rows, H, hd]
-  KvView kv{};
+  KvView kv{};                          // q8_0: hd is a multiple of kKvScaleBlock
 };
 void qkv_post(const QkvPost& job, const __nv_bfloat16* projections, uint32_t rows, const Launch& how);
 void qkv_post(const QkvPost& job, const float* projections, uint32_t rows, const Launch& how);

@@ -1,0 +1,40 @@
+#pragma once
+
+// Which keys a tile of query rows sees, and where the pieces of a tile lie in shared memory.
+#include "exec/cuda/kernels/attention_config.h"
+
+namespace carat::cuda {
+
+// Shared-memory tiles are rows of `kColumns` fp16 whose 16-byte chunks are permuted by XOR, so that the eight rows of a
+// matrix load (and the rows of fragment stores) touch every bank once. Rows under 128 bytes share a line of banks.
+template <int kColumns>
+__device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
+  constexpr uint32_t kRowsPerLine = kColumns >= 64 ? 1 : 64 / kColumns;
+  constexpr uint32_t kMask = kColumns >= 64 ? 7 : kColumns / 8 - 1;
+  return row * kColumns * 2 + ((chunk ^ (row / kRowsPerLine & kMask)) << 4);
+}
+
+// Keys that some row of the tile may see: positions [begin, end), in the key tiles first_tile ... + tiles.
+struct KeyRange {
+  uint32_t begin;
+  uint32_t end;
+  uint32_t first_tile;
+  uint32_t tiles;
+};
+
+// What each row may see: its own position and `span` keys before it.
+template <AttentionTile T>
+struct RowPositions {
+  uint32_t position[AttentionLayout<T>::kRowTiles][2];  // of this thread's rows g and g + 8 of each 16-row tile
+  uint32_t lowest, highest;                             // over all rows of the block
+  uint32_t span;
+
+  // Whether every row sees every key of the tile that starts at `key`.
+  __device__ __forceinline__ bool all_visible(uint32_t key) const {
+    return key + T.bn - 1 <= lowest && highest - key <= span;
+  }
+};
+
+__device__ __forceinline__ uint32_t visible_span(uint32_t window) { return window == 0 ? 0x7fffffffu : window - 1; }
+
+}  // namespace carat::cuda
