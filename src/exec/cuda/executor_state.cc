@@ -107,6 +107,7 @@ void CudaExecutor::allocate() {
   check(cudaMemset(scratch_.data(), 0, scratch_.bytes()), "clearing scratch memory");
   Carver carver(scratch_.data());
   wide_.carve(carver, widths_, plan_.chunk, plan_.outputs);
+  if (plan_.gemm.kind == GemmKind::kMmq) mmq_.carve(carver, widths_, plan_.chunk, plan_.gemm.activations);
   narrow_.carve(carver, widths_);
   batch_.carve(carver, widths_, plan_.batch_rows);
   out_.carve(carver, widths_, plan_.outputs, attention_partial_elements(config, plan_, gpu_.sm_count),

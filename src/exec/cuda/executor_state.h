@@ -14,7 +14,9 @@
 #include "exec/cuda/kernels/batch_product.h"
 #include "exec/cuda/kernels/gemm.h"
 #include "exec/cuda/kernels/matvec.h"
+#include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/rope.h"
+#include "exec/cuda/mmq_buffers.h"
 #include "exec/cuda/plan.h"
 #include "exec/cuda/profiler.h"
 #include "exec/cuda/weights/device_weights.h"
@@ -75,8 +77,15 @@ class CudaExecutor final : public exec::Executor {
   void wide_feed_forward(uint32_t index, WidePass& pass);
   void wide_experts(uint32_t index, WidePass& pass);
   void wide_ple(uint32_t index, WidePass& pass);
+  template <typename Kernel>
+  void absorb(WidePass& pass, const float* next_norm, const Kernel& kernel);
   void normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out);
+  void normalise(WidePass& pass, const float* next_norm, const MatrixGroup& readers);
+  bool by_mmq(const MatrixGroup& group) const;  // its products read quantised weights and activations
+  MmqRows mmq_rows() const;
   void product(const MatrixGroup& group, const __nv_bfloat16* a, __nv_bfloat16* out, uint32_t rows);
+  void product(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a, __nv_bfloat16* out,
+               uint32_t rows);
   const __nv_bfloat16* weights_bf16(const std::vector<PackedView>& parts, const __nv_bfloat16* resident);
   void finish_wide(std::span<const exec::Row> rows, WidePass& pass, uint32_t stopped_at);
   void head_from_hidden();
@@ -158,6 +167,7 @@ class CudaExecutor final : public exec::Executor {
   std::unique_ptr<exec::CpuLayers> cpu_layers_;  // null when all layers are on the GPU
   PinnedMemory entering_;                        // [max(chunk, 64), d] fp32: what they hand over
   WideBuffers wide_{};
+  MmqBuffers mmq_{};
   NarrowBuffers narrow_{};
   BatchBuffers batch_{};
   OutputBuffers out_{};

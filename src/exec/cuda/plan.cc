@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "exec/cuda/buffers.h"
+#include "exec/cuda/gemm_choice.h"
 #include "exec/cuda/kernels/attention_shape.h"
+#include "exec/cuda/mmq_buffers.h"
 
 namespace carat::cuda {
 
@@ -49,18 +51,28 @@ std::vector<KvGroupPlan> kv_groups(const model::Config& config, const Plan& plan
   return groups;
 }
 
-// Elements of the matrices that are unpacked for one product.
-uint64_t largest_group_elements(const model::Model& model, uint32_t first_layer) {
+// Elements of the matrices that are unpacked for one product; 0 where every product reads quantised weights.
+uint64_t largest_group_elements(const model::Model& model, uint32_t first_layer, GemmKind gemm) {
   uint64_t largest = 0;
+  const auto take = [&](std::initializer_list<const model::Matrix*> matrices, bool unpacked) {
+    uint64_t elements = 0;
+    for (const model::Matrix* m : matrices) elements += m->rows * m->cols * m->slices;
+    if (unpacked || gemm != GemmKind::kMmq || !mmq_reads(matrices)) largest = std::max(largest, elements);
+  };
   for (uint32_t i = first_layer; i < model.config().L; ++i) {
     const model::LayerWeights& layer = model.weights().layers[i];
-    const auto elements = [](const model::Matrix& m) { return m.rows * m.cols * m.slices; };
-    largest = std::max({largest, elements(layer.attn_q) + elements(layer.attn_k) + elements(layer.attn_v),
-                        elements(layer.ffn_gate) + elements(layer.ffn_up), elements(layer.ffn_down),
-                        elements(layer.attn_output), elements(layer.ffn_gate_up_exps),
-                        elements(layer.ffn_gate_exps) + elements(layer.ffn_up_exps), elements(layer.ffn_down_exps)});
+    take({&layer.attn_q, &layer.attn_k, &layer.attn_v}, false);
+    take({&layer.attn_output}, false);
+    take({&layer.ffn_gate, &layer.ffn_up}, false);
+    take({&layer.ffn_down}, false);
+    take({&layer.inp_gate}, false);
+    take({&layer.proj}, false);
+    take({&layer.ffn_gate_up_exps}, true);
+    take({&layer.ffn_gate_exps, &layer.ffn_up_exps}, true);
+    take({&layer.ffn_down_exps}, true);
   }
-  return std::max(largest, model.weights().per_layer_model_proj.rows * model.weights().per_layer_model_proj.cols);
+  take({&model.weights().per_layer_model_proj}, true);
+  return largest;
 }
 
 // Fills in every size that follows from context, chunk and placement.
@@ -73,6 +85,8 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   const Widths widths(config);
   WideBuffers wide;
   wide.carve(carver, widths, plan.chunk, plan.outputs);
+  MmqBuffers mmq;
+  if (plan.gemm.kind == GemmKind::kMmq) mmq.carve(carver, widths, plan.chunk, plan.gemm.activations);
   NarrowBuffers narrow;
   narrow.carve(carver, widths);
   BatchBuffers batch;
@@ -80,7 +94,9 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   OutputBuffers outputs;
   outputs.carve(carver, widths, plan.outputs, attention_partial_elements(config, plan, gpu.sm_count),
                 attention_counters(config, plan));
-  plan.unpack_bytes = plan.placement.resident_bf16 ? 0 : largest_group_elements(model, plan.placement.first_layer) * 2;
+  plan.unpack_bytes = plan.placement.resident_bf16
+                          ? 0
+                          : largest_group_elements(model, plan.placement.first_layer, plan.gemm.kind) * 2;
   plan.scratch_bytes = carver.used() + plan.unpack_bytes;
   plan.workspace_bytes = kWorkspace;
   plan.total_bytes =
@@ -109,6 +125,8 @@ size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const
     const Layout& layout = kLayouts[i];
     if (wish && (*wish == "resident") != layout.bf16) continue;
     if (table_wish && !layout.table) continue;  // a wish replaces giving the table's place up
+    plan.gemm = choose_gemm(model, gpu, request.kernels, plan.placement.first_layer, layout.bf16);
+    if (plan.gemm.kind == GemmKind::kMmq && layout.bf16) continue;  // it would read no copies
     tried = i;
     plan.placement.resident_bf16 = layout.bf16;
     plan.placement.ple_on_device = table_wish ? *table_wish == "device" : layout.table;
@@ -158,6 +176,7 @@ std::string explain_chunk(const Plan& plan, const PlanRequest& request, size_t l
   // The first of the layouts that place the weights as this one does.
   const bool first = layout == 0 || kLayouts[layout - 1].bf16 != kLayouts[layout].bf16 ||
                      kLayouts[layout - 1].table != kLayouts[layout].table;
+  if (first && plan.gemm.kind == GemmKind::kMmq) return "matrix products of this many rows run at full speed";
   return first ? "unpacking the weights takes a small part of passes this large"
                : "larger ones do not fit beside the rest";
 }
@@ -195,10 +214,16 @@ class Decisions {
  public:
   Decisions(Plan& plan, const GpuFacts& gpu, const PlanRequest& request) : plan_(plan), gpu_(gpu), request_(request) {}
 
-  void decide_weights() {
-    const bool resident = plan_.placement.resident_bf16;
+  void decide_products() {
+    const bool mmq = plan_.gemm.kind == GemmKind::kMmq, resident = plan_.placement.resident_bf16;
+    add("gemm", mmq ? "mmq" : "cublas", plan_.gemm.reason);
+    if (mmq) {
+      const bool int8 = plan_.gemm.activations == MmqActivations::kInt8;
+      add("activations", int8 ? "int8" : "int16", "two integer products for each, and more exact than bf16");
+    }
     add("gemm.weights", resident ? "resident" : "unpacked",
         resident ? "a bf16 copy of the weights fits"
+        : mmq    ? "products of matrices that are not quantised, and of experts, unpack theirs first"
                  : "no room for a bf16 copy of the weights: each product unpacks its own first");
   }
 
@@ -356,7 +381,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   plan.table_reason = explain_table(plan, request);
 
   Decisions decisions(plan, gpu, request);
-  decisions.decide_weights();
+  decisions.decide_products();
   decisions.decide_table();
   decisions.decide_decode();
   decisions.decide_batch(config);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "exec/cuda/device/facts.h"
+#include "exec/cuda/gemm_choice.h"
 #include "exec/cuda/split.h"
 #include "exec/cuda/weights/placement.h"
 #include "exec/kernel_choice.h"
@@ -41,6 +42,7 @@ struct Plan {
   uint32_t context = 0, sequences = 0, chunk = 0, outputs = 0;
   quant::Format kv_format = quant::Format::kF16;  // or Q8_0
   WeightPlacement placement;
+  GemmChoice gemm;
   SplitPlan split;
   bool use_graphs = true;
   bool overlap = true;                   // programmatic dependent launch
@@ -51,7 +53,7 @@ struct Plan {
   std::vector<KvGroupPlan> kv;  // of the layers on the GPU
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;  // unpack_bytes included
-  uint64_t unpack_bytes = 0;   // for the bf16 weights of one product where there are no resident copies
+  uint64_t unpack_bytes = 0;   // for the bf16 weights of one product where there are neither copies nor mmq
   uint64_t workspace_bytes = 0;
   uint64_t reserve_bytes = 0;  // left for the driver and other programs
   uint64_t total_bytes = 0;
@@ -71,8 +73,8 @@ struct Plan {
   }
 };
 
-// From the most comfortable placement to the tightest, the first that fits: bf16 copies of the weights and large
-// chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again; and then,
+// From the most comfortable placement to the tightest, the first that fits: bf16 copies of the weights (where products
+// read any) and large chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again; and then,
 // unless the number of layers was asked for, one layer after the other on the CPU. A context that was asked for is
 // never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement. Throws
 // kUnsupported for a GPU, model or type of the cache the kernels cannot run, kBadArgument for a kernel wish this GPU

@@ -8,6 +8,7 @@
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/executor_state.h"
 #include "exec/cuda/kernels/feed_forward.h"
+#include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/norm.h"
 #include "exec/cuda/weights/repack.h"
 
@@ -52,8 +53,42 @@ const __nv_bfloat16* CudaExecutor::weights_bf16(const std::vector<PackedView>& p
   return unpacked_;
 }
 
+bool CudaExecutor::by_mmq(const MatrixGroup& group) const {
+  return plan_.gemm.kind == GemmKind::kMmq &&
+         std::all_of(group.parts.begin(), group.parts.end(),
+                     [](const PackedView& part) { return mmq_supports(part.packing); });
+}
+
+MmqRows CudaExecutor::mmq_rows() const { return {plan_.gemm.activations, mmq_.quants, mmq_.scales, mmq_.sums}; }
+
+// Parts [first, last) of a group: the others' results are not wanted. `a` is not read where mmq does it; whatever made
+// the input has rounded it for that.
+void CudaExecutor::product(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a,
+                           __nv_bfloat16* out, uint32_t rows) {
+  uint32_t before = 0, columns = 0;
+  for (size_t p = 0; p < first; ++p) before += group.parts[p].rows;
+  for (size_t p = first; p < last; ++p) columns += group.parts[p].rows;
+  if (!by_mmq(group)) {
+    const std::vector<PackedView> parts(group.parts.begin() + static_cast<ptrdiff_t>(first),
+                                        group.parts.begin() + static_cast<ptrdiff_t>(last));
+    const __nv_bfloat16* resident = group.bf16 == nullptr ? nullptr : group.bf16 + uint64_t{before} * group.cols();
+    gemm_.run(a, weights_bf16(parts, resident), out, rows, columns, group.cols(), stream_.get());
+    return;
+  }
+  // Neighbours of the same packing in one launch.
+  MmqJob job{.x = mmq_rows(), .rows = rows, .leading = columns, .out = out};
+  uint32_t column = 0;
+  for (size_t p = first; p < last; ++p) {
+    job.part[job.parts++] = {group.parts[p], column};
+    column += group.parts[p].rows;
+    if (p + 1 < last && job.parts < kMmqParts && group.parts[p + 1].packing == group.parts[p].packing) continue;
+    mmq(job, gpu_.sm_count, how());
+    job.parts = 0;
+  }
+}
+
 void CudaExecutor::product(const MatrixGroup& group, const __nv_bfloat16* a, __nv_bfloat16* out, uint32_t rows) {
-  gemm_.run(a, weights_bf16(group.parts, group.bf16), out, rows, group.rows(), group.cols(), stream_.get());
+  product(group, 0, group.parts.size(), a, out, rows);
 }
 
 void CudaExecutor::upload_rows(std::span<const exec::Row> rows) {
@@ -118,25 +153,33 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
   return pass;
 }
 
-// Absorbs what is pending into the residual stream and hands out its norm as bf16.
-void CudaExecutor::normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out) {
+// Absorbs what is pending into the residual stream; `kernel` launches what does it.
+template <typename Kernel>
+void CudaExecutor::absorb(WidePass& pass, const float* next_norm, const Kernel& kernel) {
   WideResidual residual = pass.pending;
   residual.next_norm = next_norm;
   residual.x_out = residual.delta == nullptr ? nullptr : wide_.x;
-  residual_norm_bf16(residual, pass.rows, out, how());
+  kernel(residual);
   mark(Step::kNorm, 0, pass);
   pass.pending = {.x = wide_.x, .eps = model_->config().eps, .d = widths_.d};
 }
 
+// Hands out the norm of the residual stream as bf16.
+void CudaExecutor::normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out) {
+  absorb(pass, next_norm, [&](const WideResidual& residual) { residual_norm_bf16(residual, pass.rows, out, how()); });
+}
+
+// The same for the products of a group: rounded as they read it.
+void CudaExecutor::normalise(WidePass& pass, const float* next_norm, const MatrixGroup& readers) {
+  if (!by_mmq(readers)) return normalise(pass, next_norm, wide_.normed);
+  absorb(pass, next_norm,
+         [&](const WideResidual& residual) { residual_norm_mmq(residual, pass.rows, mmq_rows(), how()); });
+}
+
 void CudaExecutor::wide_keys_values(uint32_t index, WidePass& pass) {
   const DeviceLayer& weights = weights_.layers[index];
-  normalise(pass, weights.attn_norm, wide_.normed);
-  const std::vector<PackedView> parts(weights.qkv.parts.begin() + 1, weights.qkv.parts.end());
-  uint32_t columns = 0;
-  for (const PackedView& part : parts) columns += part.rows;
-  const __nv_bfloat16* resident =
-      weights.qkv.bf16 == nullptr ? nullptr : weights.qkv.bf16 + uint64_t{weights.qkv.parts.front().rows} * widths_.d;
-  gemm_.run(wide_.normed, weights_bf16(parts, resident), wide_.qkv, pass.rows, columns, widths_.d, stream_.get());
+  normalise(pass, weights.attn_norm, weights.qkv);
+  product(weights.qkv, 1, weights.qkv.parts.size(), wide_.normed, wide_.qkv, pass.rows);
   mark(Step::kKeysValues, index, pass);
   QkvPost post = qkv_post_job(index, wide_.rows, true);
   post.only_kv = true;
@@ -161,14 +204,8 @@ void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
 
 void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
   const DeviceLayer& weights = weights_.layers[index];
-  normalise(pass, weights.attn_norm, wide_.normed);
-  if (write_kv) {
-    product(weights.qkv, wide_.normed, wide_.qkv, pass.rows);
-  } else {
-    const PackedView& q = weights.qkv.parts.front();
-    gemm_.run(wide_.normed, weights_bf16({q}, weights.qkv.bf16), wide_.qkv, pass.rows, q.rows, widths_.d,
-              stream_.get());
-  }
+  normalise(pass, weights.attn_norm, weights.qkv);
+  product(weights.qkv, 0, write_kv ? weights.qkv.parts.size() : 1, wide_.normed, wide_.qkv, pass.rows);
   mark(write_kv ? Step::kQkv : Step::kQueries, index, pass);
   QkvPost post = qkv_post_job(index, wide_.rows, write_kv);
   post.q = wide_.q;
@@ -176,6 +213,7 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
   mark(Step::kHeads, index, pass);
   wide_attention(index, pass);
   mark(Step::kAttention, index, pass);
+  if (by_mmq(weights.output)) quantise_mmq(wide_.attention, pass.rows, weights.output.cols(), mmq_rows(), how());
   product(weights.output, wide_.attention, wide_.delta, pass.rows);
   mark(Step::kAttentionOutput, index, pass);
   pass.pending.delta = wide_.delta;
@@ -188,9 +226,13 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
 void CudaExecutor::wide_feed_forward(uint32_t index, WidePass& pass) {
   const model::Layer& layer = model_->config().layers[index];
   const DeviceLayer& weights = weights_.layers[index];
-  normalise(pass, weights.ffn_norm, wide_.normed);
+  normalise(pass, weights.ffn_norm, weights.gate_up);
   product(weights.gate_up, wide_.normed, wide_.gate_up, pass.rows);
-  geglu(wide_.gate_up, pass.rows, layer.F, wide_.act, how());
+  if (by_mmq(weights.down)) {
+    geglu_mmq(wide_.gate_up, pass.rows, layer.F, mmq_rows(), how());
+  } else {
+    geglu(wide_.gate_up, pass.rows, layer.F, wide_.act, how());
+  }
   mark(Step::kGateUp, index, pass);
   product(weights.down, wide_.act, wide_.delta, pass.rows);
   mark(Step::kDown, index, pass);
@@ -240,10 +282,14 @@ void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
 
 void CudaExecutor::wide_ple(uint32_t index, WidePass& pass) {
   const DeviceLayer& weights = weights_.layers[index];
-  normalise(pass, nullptr, wide_.normed);
+  normalise(pass, nullptr, weights.inp_gate);
   product(weights.inp_gate, wide_.normed, wide_.ple_gate, pass.rows);
-  gelu_times(wide_.ple_gate, wide_.ple + uint64_t{index} * widths_.P, pass.slices * widths_.P, pass.rows, widths_.P,
-             wide_.ple_act, how());
+  const float* factors = wide_.ple + uint64_t{index} * widths_.P;
+  if (by_mmq(weights.proj)) {
+    gelu_times_mmq(wide_.ple_gate, factors, pass.slices * widths_.P, pass.rows, widths_.P, mmq_rows(), how());
+  } else {
+    gelu_times(wide_.ple_gate, factors, pass.slices * widths_.P, pass.rows, widths_.P, wide_.ple_act, how());
+  }
   mark(Step::kPleGate, index, pass);
   product(weights.proj, wide_.ple_act, wide_.delta, pass.rows);
   mark(Step::kPleProject, index, pass);

@@ -1,0 +1,82 @@
+#include "exec/cuda/gemm_choice.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "exec/cuda/weights/packing.h"
+
+namespace carat::cuda {
+
+namespace {
+
+// Cards whose tensor cores multiply 8-bit integers four times as fast as bf16 with fp32 sums. 15-bit activations take
+// two such products and are still twice as fast.
+bool integers_win(uint32_t capability) { return capability == 86 || capability == 89 || capability >= 120; }
+
+// Cards on which they are twice as fast: no gain, unless the library had to unpack its weights for every product.
+bool integers_win_over_unpacking(uint32_t capability) { return capability == 80; }
+
+void check_wishes(const exec::KernelChoices& wishes, bool has_work) {
+  const bool mmq = wishes.find("gemm") == "mmq";
+  if (mmq && !has_work) {
+    fail(ErrorCode::kBadArgument, "--kernels gemm=mmq is not possible: the model's layers have no quantised weights");
+  }
+  if (mmq && wishes.find("gemm.weights") == "resident") {
+    fail(ErrorCode::kBadArgument,
+         "--kernels gemm=mmq,gemm.weights=resident contradict each other: mmq reads the quantised weights and keeps no "
+         "bf16 copies; leave one out");
+  }
+  if (wishes.find("activations") && wishes.find("gemm") == "cublas") {
+    fail(ErrorCode::kBadArgument,
+         "--kernels activations={} is a choice of gemm=mmq, and gemm=cublas rounds activations to bf16; leave one out",
+         *wishes.find("activations"));
+  }
+}
+
+}  // namespace
+
+bool mmq_reads(std::initializer_list<const model::Matrix*> matrices) {
+  const auto quantised = [](const model::Matrix* m) { return m->empty() || mmq_supports(packing_of(m->format)); };
+  const auto there = [](const model::Matrix* m) { return !m->empty(); };
+  return std::any_of(matrices.begin(), matrices.end(), there) &&
+         std::all_of(matrices.begin(), matrices.end(), quantised);
+}
+
+bool mmq_has_work(const model::Model& model, uint32_t first_layer) {
+  for (uint32_t i = first_layer; i < model.config().L; ++i) {
+    const model::LayerWeights& layer = model.weights().layers[i];
+    if (mmq_reads({&layer.attn_q, &layer.attn_k, &layer.attn_v}) || mmq_reads({&layer.attn_output}) ||
+        mmq_reads({&layer.ffn_gate, &layer.ffn_up}) || mmq_reads({&layer.ffn_down})) {
+      return true;
+    }
+  }
+  return false;
+}
+
+GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,
+                       uint32_t first_layer, bool bf16_copies) {
+  const bool has_work = mmq_has_work(model, first_layer);
+  check_wishes(wishes, has_work);
+  GemmChoice choice;
+  if (wishes.find("activations") == "int8") choice.activations = MmqActivations::kInt8;
+  const auto choose = [&](GemmKind kind, std::string reason) {
+    choice.kind = kind;
+    choice.reason = std::move(reason);
+    return choice;
+  };
+  if (const auto wish = wishes.find("gemm")) {
+    return choose(*wish == "mmq" ? GemmKind::kMmq : GemmKind::kLibrary, "asked for (--kernels)");
+  }
+  if (!has_work) return choose(GemmKind::kLibrary, "the layers have no quantised weights");
+  if (wishes.find("gemm.weights")) return choose(GemmKind::kLibrary, "bf16 weights were asked for");
+  if (wishes.find("activations")) return choose(GemmKind::kMmq, "quantised activations were asked for");
+  if (integers_win(gpu.capability)) {
+    return choose(GemmKind::kMmq, "this card multiplies integers four times as fast as bf16");
+  }
+  if (integers_win_over_unpacking(gpu.capability) && !bf16_copies) {
+    return choose(GemmKind::kMmq, "no room for a bf16 copy of the weights, and unpacking them costs more");
+  }
+  return choose(GemmKind::kLibrary, "bf16 products are the fastest on this card");
+}
+
+}  // namespace carat::cuda

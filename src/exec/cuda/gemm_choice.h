@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "exec/cuda/device/facts.h"
+#include "exec/cuda/kernels/mmq_shape.h"
+#include "exec/kernel_choice.h"
+#include "model/model.h"
+
+namespace carat::cuda {
+
+// How the products of prompt chunks are made.
+enum class GemmKind {
+  kLibrary,  // cuBLASLt over bf16 weights
+  kMmq,      // integer tensor-core products over the quantised weights; float matrices by the library still
+};
+
+struct GemmChoice {
+  GemmKind kind = GemmKind::kLibrary;
+  MmqActivations activations = MmqActivations::kInt16;  // of kMmq
+  std::string reason;
+};
+
+// Whether matrices that are multiplied with the same activations can all be read quantised.
+bool mmq_reads(std::initializer_list<const model::Matrix*> matrices);
+// Whether that holds for any product of the layers from `first_layer` on.
+bool mmq_has_work(const model::Model& model, uint32_t first_layer);
+
+// Chosen for a GPU and a placement with or without bf16 copies of the weights; a pure function. Throws kBadArgument for
+// wishes that contradict each other or the model.
+GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,
+                       uint32_t first_layer, bool bf16_copies);
+
+}  // namespace carat::cuda
