@@ -10,6 +10,7 @@
 #include "exec/cuda/buffers.h"
 #include "exec/cuda/gemm_choice.h"
 #include "exec/cuda/kernels/attention_shape.h"
+#include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/mmq_buffers.h"
 
 namespace carat::cuda {
@@ -52,14 +53,16 @@ std::vector<KvGroupPlan> kv_groups(const model::Config& config, const Plan& plan
 }
 
 // Elements of the matrices that are unpacked for one product; 0 where every product reads quantised weights.
-uint64_t largest_group_elements(const model::Model& model, uint32_t first_layer, GemmKind gemm) {
+uint64_t largest_group_elements(const model::Model& model, const Plan& plan) {
   uint64_t largest = 0;
   const auto take = [&](std::initializer_list<const model::Matrix*> matrices, bool unpacked) {
     uint64_t elements = 0;
     for (const model::Matrix* m : matrices) elements += m->rows * m->cols * m->slices;
-    if (unpacked || gemm != GemmKind::kMmq || !mmq_reads(matrices)) largest = std::max(largest, elements);
+    const bool as_packed =
+        (plan.gemm.kind == GemmKind::kMmq && mmq_reads(matrices)) || (plan.dequantise && wgmma_reads(matrices));
+    if (unpacked || !as_packed) largest = std::max(largest, elements);
   };
-  for (uint32_t i = first_layer; i < model.config().L; ++i) {
+  for (uint32_t i = plan.placement.first_layer; i < model.config().L; ++i) {
     const model::LayerWeights& layer = model.weights().layers[i];
     take({&layer.attn_q, &layer.attn_k, &layer.attn_v}, false);
     take({&layer.attn_output}, false);
@@ -67,9 +70,11 @@ uint64_t largest_group_elements(const model::Model& model, uint32_t first_layer,
     take({&layer.ffn_down}, false);
     take({&layer.inp_gate}, false);
     take({&layer.proj}, false);
-    take({&layer.ffn_gate_up_exps}, true);
-    take({&layer.ffn_gate_exps, &layer.ffn_up_exps}, true);
-    take({&layer.ffn_down_exps}, true);
+    if (!plan.warpgroup_experts || !packed_expert_gate_up(layer)) {
+      take({&layer.ffn_gate_up_exps}, true);
+      take({&layer.ffn_gate_exps, &layer.ffn_up_exps}, true);
+    }
+    if (!plan.warpgroup_experts || !packed_expert_down(layer)) take({&layer.ffn_down_exps}, true);
   }
   take({&model.weights().per_layer_model_proj}, true);
   return largest;
@@ -94,9 +99,7 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   OutputBuffers outputs;
   outputs.carve(carver, widths, plan.outputs, attention_partial_elements(config, plan, gpu.sm_count),
                 attention_counters(config, plan));
-  plan.unpack_bytes = plan.placement.resident_bf16
-                          ? 0
-                          : largest_group_elements(model, plan.placement.first_layer, plan.gemm.kind) * 2;
+  plan.unpack_bytes = plan.placement.resident_bf16 ? 0 : largest_group_elements(model, plan) * 2;
   plan.scratch_bytes = carver.used() + plan.unpack_bytes;
   plan.workspace_bytes = kWorkspace;
   plan.total_bytes =
@@ -112,6 +115,18 @@ struct Layout {
 constexpr Layout kLayouts[] = {{true, true, kRoomyChunk}, {true, true, 2048}, {true, true, 512},
                                {false, true, 2048},       {false, true, 512}, {false, false, 2048},
                                {false, false, 512},       {false, false, 128}};
+
+// Products by wgmma: those of experts wherever the card has it, others where there are no bf16 copies.
+void choose_warpgroup(Plan& plan, const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes) {
+  const bool library = plan.gemm.kind == GemmKind::kLibrary;
+  plan.dequantise =
+      gpu.warpgroup_products && library && !plan.placement.resident_bf16 && wishes.find("gemm.weights") != "unpacked";
+  const model::Config& config = model.config();
+  const bool fits =
+      config.experts > 0 && config.experts <= kWgmmaMaxGroups && config.F_expert % 8 == 0 && config.d % 8 == 0;
+  plan.warpgroup_experts = gpu.warpgroup_products && fits && wishes.find("experts") != "mma";
+  plan.placement.packed_experts = plan.warpgroup_experts;
+}
 
 // Lays the plan's layers out for `context`: the first layout that fits, otherwise the last that is allowed. Returns
 // which.
@@ -129,6 +144,7 @@ size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const
     if (plan.gemm.kind == GemmKind::kMmq && layout.bf16) continue;  // it would read no copies
     tried = i;
     plan.placement.resident_bf16 = layout.bf16;
+    choose_warpgroup(plan, model, gpu, request.kernels);
     plan.placement.ple_on_device = table_wish ? *table_wish == "device" : layout.table;
     plan.chunk = request.chunk != 0 ? request.chunk : std::min(layout.chunk, round_up(context, kContextUnit));
     plan.chunk = std::max(plan.chunk, request.sequences);  // a step of all sequences is one pass
@@ -221,10 +237,27 @@ class Decisions {
       const bool int8 = plan_.gemm.activations == MmqActivations::kInt8;
       add("activations", int8 ? "int8" : "int16", "two integer products for each, and more exact than bf16");
     }
-    add("gemm.weights", resident ? "resident" : "unpacked",
-        resident ? "a bf16 copy of the weights fits"
-        : mmq    ? "products of matrices that are not quantised, and of experts, unpack theirs first"
-                 : "no room for a bf16 copy of the weights: each product unpacks its own first");
+    add("gemm.weights",
+        resident           ? "resident"
+        : plan_.dequantise ? "dequantised"
+                           : "unpacked",
+        resident           ? "a bf16 copy of the weights fits"
+        : mmq              ? "products of matrices that are not quantised, and of experts, unpack theirs first"
+        : plan_.dequantise ? "no room for a bf16 copy of the weights: each becomes bf16 on its way into the registers"
+                           : "no room for a bf16 copy of the weights: each product unpacks its own first");
+  }
+
+  void decide_experts(const model::Config& config) {
+    for (const auto& [slot, name] : {std::pair{"gemm.weights", "dequantised"}, std::pair{"experts", "wgmma"}}) {
+      if (wish(slot) == name && !gpu_.warpgroup_products) {
+        fail(ErrorCode::kBadArgument, "--kernels {}={} needs compute capability 9.0 and a build for it; {} has {}",
+             slot, name, gpu_.name, capability_text(gpu_.capability));
+      }
+    }
+    if (config.experts == 0) return;
+    add("experts", plan_.warpgroup_experts ? "wgmma" : "mma",
+        plan_.warpgroup_experts ? "reads the experts' weights as they are packed, each once for all rows routed to it"
+                                : "the kernel for every card");
   }
 
   void decide_table() {
@@ -244,7 +277,8 @@ class Decisions {
     add("batch", batched ? "mma" : "gemm",
         batched ? fmt::format("decode steps of {} to {} rows read each quantised weight once", plan_.batch_from,
                               plan_.batch_rows)
-                : unbatchable(config));
+        : plan_.use_matvec ? unbatchable(config)
+                           : "decode=gemm was asked for");
   }
 
   void decide_overlap() {
@@ -382,6 +416,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
 
   Decisions decisions(plan, gpu, request);
   decisions.decide_products();
+  decisions.decide_experts(config);
   decisions.decide_table();
   decisions.decide_decode();
   decisions.decide_batch(config);

@@ -1,0 +1,87 @@
+// Which decode steps the plan lets run batched.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "exec/cuda/hollow_models.h"
+#include "exec/cuda/kernels/batch_rows.h"
+#include "exec/cuda/made_up_gpus.h"
+#include "exec/cuda/plan.h"
+
+namespace carat::cuda {
+namespace {
+
+using test::made_up_gpu;
+using test::model_of;
+using testing::HasSubstr;
+
+Plan plan_of(const model::Model& model, uint32_t sequences, uint32_t outputs, std::string_view kernels = "") {
+  PlanRequest request;
+  request.sequences = sequences;
+  request.outputs = outputs;
+  request.kernels = exec::KernelChoices::parse(kernels);
+  return make_plan(model, made_up_gpu(90, 141), request);
+}
+
+const KernelDecision& decision(const Plan& plan) {
+  for (const KernelDecision& made : plan.kernels) {
+    if (made.slot == "batch") return made;
+  }
+  throw std::logic_error("the plan does not decide about batches");
+}
+
+TEST(BatchBuckets, HoldEveryNumberOfRows) {
+  for (uint32_t rows = 1; rows <= kBatchRows; ++rows) {
+    const uint32_t bucket = batch_bucket(rows);
+    EXPECT_GE(bucket, rows);
+    EXPECT_GE(8 * batch_tiles(bucket), bucket);
+    EXPECT_TRUE(bucket == 8 || batch_bucket(rows - 1) == bucket || batch_filled_bucket(rows - 1) == rows - 1) << rows;
+    EXPECT_LE(batch_filled_bucket(rows), rows);
+  }
+  EXPECT_EQ(batch_filled_bucket(7), 0u);
+  EXPECT_EQ(batch_filled_bucket(47), 32u);
+}
+
+TEST(PlanBatch, ResultsHaveRoomForWholeBuckets) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  for (const uint32_t sequences : {1u, 9u, 17u, 33u, 64u, 100u}) {
+    const Plan plan = plan_of(model, sequences, 1);
+    EXPECT_GE(plan.outputs, sequences);
+    EXPECT_LE(plan.batch_rows, plan.outputs);
+    EXPECT_GE(plan.batch_rows, std::min(sequences, kBatchRows)) << "every step of all sequences can run batched";
+    EXPECT_EQ(batch_bucket(plan.batch_rows), plan.batch_rows);
+    EXPECT_EQ(decision(plan).name, "mma");
+    EXPECT_THAT(decision(plan).reason, HasSubstr(std::to_string(plan.batch_rows) + " rows"));
+  }
+  EXPECT_EQ(plan_of(model, 1, 64).batch_rows, 64u);
+}
+
+TEST(PlanBatch, WishesAreGranted) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  const Plan by_gemm = plan_of(model, 32, 64, "batch=gemm"), batched = plan_of(model, 32, 64, "batch=mma");
+  EXPECT_EQ(by_gemm.batch_rows, 0u);
+  EXPECT_EQ(decision(by_gemm).name, "gemm");
+  EXPECT_THAT(decision(by_gemm).reason, HasSubstr("asked for"));
+  EXPECT_EQ(batched.batch_rows, 64u);
+  EXPECT_LT(by_gemm.scratch_bytes, batched.scratch_bytes);
+  EXPECT_EQ(plan_of(model, 32, 64, "decode=gemm").batch_rows, 0u) << "every pass by matrix products";
+  EXPECT_EQ(plan_of(model, 32, 64, "decode=gemm,batch=mma").batch_rows, 64u);
+}
+
+TEST(PlanBatch, ExpertsRunByMatrixProducts) {
+  const model::Model& model = model_of("26b-a4b", "q4_0");
+  const Plan plan = plan_of(model, 32, 64);
+  EXPECT_EQ(plan.batch_rows, 0u);
+  EXPECT_EQ(decision(plan).name, "gemm");
+  EXPECT_THAT(decision(plan).reason, HasSubstr("expert"));
+  try {
+    plan_of(model, 32, 64, "batch=mma");
+    FAIL() << "granted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadArgument);
+    EXPECT_THAT(error.what(), HasSubstr("batch=mma"));
+  }
+}
+
+}  // namespace
+}  // namespace carat::cuda
