@@ -17,6 +17,7 @@ void add_quantize_command(CLI::App& app);
 void add_synth_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_profile_command(CLI::App& app);
+void add_plot_command(CLI::App& app);
 void add_kernels_command(CLI::App& app);
 void add_completion_command(CLI::App& app);
 void add_man_command(CLI::App& app);

@@ -69,6 +69,7 @@ int main(int count, char** values) {
     add_synth_command(app);
     add_plan_command(app);
     add_profile_command(app);
+    add_plot_command(app);
     add_kernels_command(app);
     add_completion_command(app);
     add_man_command(app);

@@ -1,6 +1,3 @@
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +5,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/markup.h"
 #include "cli/model_flags.h"
 #include "cli/profile_report.h"
 #include "cli/terminal.h"
@@ -25,12 +23,6 @@ struct ProfileFlags {
   std::string output;
   bool json = false;
 };
-
-void write_page(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  if (!file.flush()) fail(ErrorCode::kIo, "-o {}: cannot write it: {}", path, std::strerror(errno));
-}
 
 void profile(const ProfileFlags& flags) {
   const Logger log = make_logger(flags.model.verbose);

@@ -6,35 +6,13 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "cli/markup.h"
 #include "cli/plan_report.h"
 #include "cli/profile_report.h"
 
 namespace carat::cli {
 
 namespace {
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #5b6470; --line: #d5dae0; --back: #fff; --bar: #2f6fd0;
@@ -77,7 +55,7 @@ std::string bar_chart(const exec::ProfileReport& report, const exec::ProfilePhas
 
   constexpr int kRow = 22, kLeft = 170, kWidth = 500;
   std::string svg = fmt::format("<svg viewBox=\"0 0 960 {}\" role=\"img\" aria-label=\"time by family, {}\">\n",
-                                kRow * bars.size() + 6, escaped(phase_title(phase)));
+                                kRow * bars.size() + 6, markup_text(phase_title(phase)));
   for (size_t i = 0; i < bars.size(); ++i) {
     const double top = static_cast<double>(i) * kRow + 4;
     const double width = longest > 0.0 ? kWidth * bars[i].seconds / longest : 0.0;
@@ -85,8 +63,8 @@ std::string bar_chart(const exec::ProfileReport& report, const exec::ProfilePhas
         "<text x=\"{}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text><rect class=\"{}\" x=\"{}\" y=\"{:.0f}\" "
         "width=\"{:.1f}\" "
         "height=\"{}\"/><text class=\"soft\" x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n",
-        kLeft - 8, top + 13, escaped(bars[i].name), bars[i].style, kLeft, top, width, kRow - 6, kLeft + width + 6,
-        top + 13, escaped(bars[i].note));
+        kLeft - 8, top + 13, markup_text(bars[i].name), bars[i].style, kLeft, top, width, kRow - 6, kLeft + width + 6,
+        top + 13, markup_text(bars[i].note));
   }
   return svg + "</svg>\n";
 }
@@ -114,7 +92,7 @@ class RooflinePlot {
     for (size_t p = 0; p < report_.phases.size(); ++p) {
       svg += fmt::format("<circle class=\"p{}\" cx=\"{}\" cy=\"{}\" r=\"5\"/><text x=\"{}\" y=\"{}\">{}</text>\n",
                          p % 2, kLeft + 16, kTop + 16 + 18 * p, kLeft + 26, kTop + 20 + 18 * p,
-                         escaped(phase_title(report_.phases[p])));
+                         markup_text(phase_title(report_.phases[p])));
       for (const exec::ProfileFamily& family : report_.phases[p].families) svg += point(family, p);
     }
     return svg + "</svg>\n";
@@ -203,9 +181,9 @@ class RooflinePlot {
         "<circle class=\"p{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"><title>{}: {:.3g} FLOP per byte, {:.3g} TFLOP/s, "
         "{:.0f}% "
         "of its limit</title></circle><text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
-        phase % 2, x, y, escaped(family.name), family.flops / family.bytes, family.flops_per_second() / 1e12,
+        phase % 2, x, y, markup_text(family.name), family.flops / family.bytes, family.flops_per_second() / 1e12,
         100.0 * report_.ceilings.share(family), x + 8, free_height(x + 8, y + 4, family.name.size()),
-        escaped(family.name));
+        markup_text(family.name));
   }
 
   struct Label {
@@ -222,14 +200,14 @@ std::string table_row(const exec::ProfileReport& report, const exec::ProfilePhas
   return fmt::format(
       "<tr{}><td>{}</td><td>{}</td><td>{:.1f}%</td><td>{}</td><td>{:.0f}</td><td>{:.4g}</td><td>{:.1f}</td>"
       "<td>{:.1f}%</td><td>{}</td></tr>\n",
-      style, escaped(family.name), duration_text(family.seconds), 100.0 * share_of(family.seconds, phase.seconds),
+      style, markup_text(family.name), duration_text(family.seconds), 100.0 * share_of(family.seconds, phase.seconds),
       byte_size(static_cast<uint64_t>(std::llround(family.bytes))), family.bytes_per_second() / 1e9, family.flops / 1e9,
       family.flops_per_second() / 1e12, 100.0 * report.ceilings.share(family),
       report.ceilings.memory_bound(family) ? "memory" : "compute");
 }
 
 std::string phase_section(const exec::ProfileReport& report, const exec::ProfilePhase& phase) {
-  std::string html = fmt::format("<h2>{}: {}, {:.1f} tokens/s</h2>\n", escaped(phase_title(phase)),
+  std::string html = fmt::format("<h2>{}: {}, {:.1f} tokens/s</h2>\n", markup_text(phase_title(phase)),
                                  duration_text(phase.seconds), phase.tokens_per_second());
   if (phase.graph_seconds > 0.0) {
     html += fmt::format("<p>One graph; the GPU alone needs {} for it.</p>\n", duration_text(phase.graph_seconds));
@@ -242,7 +220,7 @@ std::string phase_section(const exec::ProfileReport& report, const exec::Profile
   html += table_row(report, phase, phase.total(), " class=\"sum\"");
   html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.1f}%</td><td colspan=\"6\">{}</td></tr>\n</table></div>\n",
                       phase.gap_seconds() >= 0.0 ? "gaps" : "overlap", duration_text(phase.gap_seconds()),
-                      100.0 * share_of(phase.gap_seconds(), phase.seconds), escaped(gap_text(phase)));
+                      100.0 * share_of(phase.gap_seconds(), phase.seconds), markup_text(gap_text(phase)));
   return html;
 }
 
@@ -255,11 +233,12 @@ std::string profile_html(const exec::ProfileReport& report) {
       "{0}</h1>\n<p>{2}, compute capability {3}: reads {4}/s, bf16 products {5:.0f} TFLOP/s, both measured just "
       "before. "
       "Context {6}, passes of up to {7} tokens.</p>\n<ul>\n",
-      escaped(report.model), kStyle, escaped(report.gpu), capability_text(report.capability),
+      markup_text(report.model), kStyle, markup_text(report.gpu), capability_text(report.capability),
       byte_size(static_cast<uint64_t>(std::llround(report.ceilings.bytes_per_second))),
       report.ceilings.flops_per_second / 1e12, grouped(report.context), grouped(report.chunk));
   for (const exec::ProfileReport::Decision& made : report.kernels) {
-    html += fmt::format("<li>{}={}: {}</li>\n", escaped(made.slot), escaped(made.name), escaped(made.reason));
+    html +=
+        fmt::format("<li>{}={}: {}</li>\n", markup_text(made.slot), markup_text(made.name), markup_text(made.reason));
   }
   html += "</ul>\n";
   for (const exec::ProfilePhase& phase : report.phases) html += phase_section(report, phase);
