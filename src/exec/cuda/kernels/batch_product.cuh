@@ -28,6 +28,9 @@ struct BatchVariant {
   static constexpr int kN = kTilesN, kM = kTilesM;
   static constexpr uint32_t kWarps = kM == 1 ? 16 : 8;
   static constexpr uint32_t kThreads = 32 * kWarps;
+  // For few rows, what a norm needs beside it on the SM stays free, so that the next kernel is there when this one
+  // ends.
+  static constexpr int kRegisters = kM > 1 ? 255 : kN > 2 ? 128 : 96;
 };
 constexpr uint32_t batch_weight_tiles(uint32_t rows) { return rows > 32 ? 2 : 1; }
 
@@ -336,7 +339,7 @@ struct BatchBlock {
 
 // All parts of a job have the same packing here.
 template <typename Fragments, typename Variant>
-__global__ void __launch_bounds__(Variant::kThreads, 1)
+__global__ void __maxnreg__(Variant::kRegisters)
     batch_product_kernel(const __grid_constant__ BatchJob job, const __grid_constant__ BatchCut cut,
                          const __grid_constant__ BatchScratch scratch, uint32_t slab_bytes) {
   extern __shared__ __align__(16) unsigned char memory[];
@@ -366,7 +369,7 @@ void launch_batch_product(const BatchJob& job, const BatchCut& cut, const BatchS
   const auto start = [&](auto variant) {
     using Variant = decltype(variant);
     const auto kernel = batch_product_kernel<Fragments, Variant>;
-    if (shared_bytes > 48 * 1024) allow_shared_memory(kernel, shared_bytes, "batch_product");
+    allow_shared_memory(kernel, shared_bytes, "batch_product");  // 48 KB are shared with the kernel's own arrays
     launch("batch_product", kernel, dim3(cut.splits * cut.blocks), dim3(Variant::kThreads), shared_bytes, how, job, cut,
            scratch, batch_slab_bytes(slab, job.rows));
   };
