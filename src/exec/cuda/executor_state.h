@@ -99,6 +99,15 @@ class CudaExecutor final : public exec::Executor {
   void run_narrow(std::span<const exec::Row> rows);
   void fill_control(std::span<const exec::Row> rows, uint32_t bucket);
   void decode_step(uint32_t rows);
+  // --- wide_products.cc
+  bool dequantises(const MatrixGroup& group) const;
+  void product_by_warpgroups(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a,
+                             __nv_bfloat16* out, uint32_t rows);
+  void gate_up_by_warpgroups(const MatrixGroup& group, const __nv_bfloat16* a, __nv_bfloat16* out, uint32_t rows);
+  void experts_by_warpgroups(uint32_t index, const WidePass& pass);
+  void experts_by_mma(uint32_t index, const WidePass& pass);
+  const __nv_bfloat16* expert_gate_up_bf16(uint32_t index);
+
   NarrowPass enter_narrow(uint32_t rows);
   NarrowPass begin_narrow(uint32_t rows);
   void narrow_ple(uint32_t rows);

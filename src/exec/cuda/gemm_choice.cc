@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/weights/packing.h"
 
 namespace carat::cuda {
@@ -40,6 +41,15 @@ bool mmq_reads(std::initializer_list<const model::Matrix*> matrices) {
   const auto there = [](const model::Matrix* m) { return !m->empty(); };
   return std::any_of(matrices.begin(), matrices.end(), there) &&
          std::all_of(matrices.begin(), matrices.end(), quantised);
+}
+
+bool wgmma_reads(std::initializer_list<const model::Matrix*> matrices) {
+  const auto readable = [](const model::Matrix* m) {
+    return m->empty() || wgmma_reads(packing_of(m->format), m->rows, m->cols);
+  };
+  const auto there = [](const model::Matrix* m) { return !m->empty(); };
+  return std::any_of(matrices.begin(), matrices.end(), there) &&
+         std::all_of(matrices.begin(), matrices.end(), readable);
 }
 
 bool mmq_has_work(const model::Model& model, uint32_t first_layer) {

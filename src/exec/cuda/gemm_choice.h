@@ -28,6 +28,9 @@ bool mmq_reads(std::initializer_list<const model::Matrix*> matrices);
 // Whether that holds for any product of the layers from `first_layer` on.
 bool mmq_has_work(const model::Model& model, uint32_t first_layer);
 
+// Whether warpgroup products can read all of them as they are packed.
+bool wgmma_reads(std::initializer_list<const model::Matrix*> matrices);
+
 // Chosen for a GPU and a placement with or without bf16 copies of the weights; a pure function. Throws kBadArgument for
 // wishes that contradict each other or the model.
 GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,

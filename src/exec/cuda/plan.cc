@@ -240,6 +240,7 @@ class Decisions {
     add("gemm.weights",
         resident           ? "resident"
         : plan_.dequantise ? "dequantised"
+  // What wishes for warpgroup products cannot have is refused here, and the kernel of experts named.
                            : "unpacked",
         resident           ? "a bf16 copy of the weights fits"
         : mmq              ? "products of matrices that are not quantised, and of experts, unpack theirs first"
@@ -248,12 +249,15 @@ class Decisions {
   }
 
   void decide_experts(const model::Config& config) {
-    for (const auto& [slot, name] : {std::pair{"gemm.weights", "dequantised"}, std::pair{"experts", "wgmma"}}) {
-      if (wish(slot) == name && !gpu_.warpgroup_products) {
-        fail(ErrorCode::kBadArgument, "--kernels {}={} needs compute capability 9.0 and a build for it; {} has {}",
-             slot, name, gpu_.name, capability_text(gpu_.capability));
-      }
-    }
+    const auto refuse = [&](const char* wished) {
+      fail(
+          ErrorCode::kBadArgument,
+          "--kernels {} is not possible: it needs compute capability 9.0, a build with code for it (90a) and widths in "
+          "multiples of 8; {} has {}",
+          wished, gpu_.name, capability_text(gpu_.capability));
+    };
+    if (wish("gemm.weights") == "dequantised" && !plan_.dequantise) refuse("gemm.weights=dequantised");
+    if (wish("experts") == "wgmma" && config.experts > 0 && !plan_.warpgroup_experts) refuse("experts=wgmma");
     if (config.experts == 0) return;
     add("experts", plan_.warpgroup_experts ? "wgmma" : "mma",
         plan_.warpgroup_experts ? "reads the experts' weights as they are packed, each once for all rows routed to it"

@@ -44,6 +44,8 @@ struct Plan {
   WeightPlacement placement;
   GemmChoice gemm;
   SplitPlan split;
+  bool dequantise = false;         // products without bf16 copies dequantise their weights themselves (wgmma)
+  bool warpgroup_experts = false;  // expert products by wgmma; otherwise by mma.sync on bf16 weights
   bool use_graphs = true;
   bool overlap = true;                   // programmatic dependent launch
   bool use_matvec = true;                // decode by matrix-vector kernels; otherwise by matrix products
@@ -68,7 +70,7 @@ struct Plan {
 
   // Bytes on the GPU that are the model's weights in any form.
   uint64_t weights_on_device() const {
-    return weights.packed + weights.vectors + (placement.resident_bf16 ? weights.bf16 : 0) +
+    return weights.packed + weights.vectors + weights.copies(placement) +
            (placement.ple_on_device ? weights.ple_table : 0);
   }
 };

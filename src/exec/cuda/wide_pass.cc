@@ -69,6 +69,7 @@ void CudaExecutor::product(const MatrixGroup& group, size_t first, size_t last, 
   for (size_t p = 0; p < first; ++p) before += group.parts[p].rows;
   for (size_t p = first; p < last; ++p) columns += group.parts[p].rows;
   if (!by_mmq(group)) {
+  if (dequantises(group)) return product_by_warpgroups(group, first, last, a, out, rows);
     const std::vector<PackedView> parts(group.parts.begin() + static_cast<ptrdiff_t>(first),
                                         group.parts.begin() + static_cast<ptrdiff_t>(last));
     const __nv_bfloat16* resident = group.bf16 == nullptr ? nullptr : group.bf16 + uint64_t{before} * group.cols();
@@ -227,11 +228,15 @@ void CudaExecutor::wide_feed_forward(uint32_t index, WidePass& pass) {
   const model::Layer& layer = model_->config().layers[index];
   const DeviceLayer& weights = weights_.layers[index];
   normalise(pass, weights.ffn_norm, weights.gate_up);
-  product(weights.gate_up, wide_.normed, wide_.gate_up, pass.rows);
-  if (by_mmq(weights.down)) {
-    geglu_mmq(wide_.gate_up, pass.rows, layer.F, mmq_rows(), how());
+  if (dequantises(weights.gate_up) && weights.gate_up.parts[0].packing == weights.gate_up.parts[1].packing) {
+    gate_up_by_warpgroups(weights.gate_up, wide_.normed, wide_.act, pass.rows);
   } else {
-    geglu(wide_.gate_up, pass.rows, layer.F, wide_.act, how());
+    product(weights.gate_up, wide_.normed, wide_.gate_up, pass.rows);
+    if (by_mmq(weights.down)) {
+      geglu_mmq(wide_.gate_up, pass.rows, layer.F, mmq_rows(), how());
+    } else {
+      geglu(wide_.gate_up, pass.rows, layer.F, wide_.act, how());
+    }
   }
   mark(Step::kGateUp, index, pass);
   product(weights.down, wide_.act, wide_.delta, pass.rows);
@@ -244,7 +249,7 @@ void CudaExecutor::wide_feed_forward(uint32_t index, WidePass& pass) {
 void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
   const model::Config& config = model_->config();
   const DeviceLayer& weights = weights_.layers[index];
-  const uint32_t used = config.experts_used, F = config.F_expert, total = pass.rows * used;
+  const uint32_t used = config.experts_used;
   WideResidual stream = pass.pending;
   stream.next_norm = weights.router_scale;
   residual_norm_float(stream, pass.rows, wide_.router_in, how());
@@ -257,21 +262,11 @@ void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
            wide_.expert_source, wide_.expert_place, how());
   mark(Step::kRouter, index, pass);
 
-  std::vector<PackedView> gate_up;
-  if (weights.experts_gate_up_bf16 == nullptr) {
-    for (uint32_t e = 0; e < config.experts; ++e) {
-      gate_up.push_back(packed_rows(weights.expert_gate.weights,
-                                    uint64_t{e} * weights.expert_gate.stride + weights.expert_gate.offset, F));
-      gate_up.push_back(
-          packed_rows(weights.expert_up.weights, uint64_t{e} * weights.expert_up.stride + weights.expert_up.offset, F));
-    }
+  if (plan_.warpgroup_experts) {
+    experts_by_warpgroups(index, pass);
+  } else {
+    experts_by_mma(index, pass);
   }
-  grouped_gemm(wide_.expert_in, wide_.expert_source, weights_bf16(gate_up, weights.experts_gate_up_bf16),
-               wide_.expert_offsets, config.experts, total, 2 * F, widths_.d, wide_.expert_gate_up, how());
-  geglu(wide_.expert_gate_up, total, F, wide_.expert_act, how());
-  mark(Step::kExpertsUp, index, pass);
-  grouped_gemm(wide_.expert_act, nullptr, weights_bf16({weights.expert_down}, weights.experts_down_bf16),
-               wide_.expert_offsets, config.experts, total, widths_.d, F, wide_.expert_out, how());
   moe_combine(wide_.expert_out, wide_.expert_place, wide_.expert_weights, pass.rows, used, widths_.d, wide_.experts,
               how());
   mark(Step::kExpertsDown, index, pass);

@@ -61,13 +61,13 @@ TEST_P(EveryShape, PartsAddUpToTheTotal) {
   for (const GpuFacts& gpu : made_up_gpus()) {
     for (const uint32_t context : {1u, 4096u, 100'000u}) {
       const Plan plan = make_plan(model(), gpu, request_of(context));
-      const uint64_t copies = plan.placement.resident_bf16 ? plan.weights.bf16 : 0;
+      const uint64_t copies = plan.weights.copies(plan.placement);
       const uint64_t table = plan.placement.ple_on_device ? plan.weights.ple_table : 0;
       EXPECT_EQ(plan.total_bytes, plan.weights.packed + plan.weights.vectors + copies + table + plan.kv_bytes +
                                       plan.scratch_bytes + plan.workspace_bytes + plan.reserve_bytes);
       EXPECT_EQ(plan.fits, plan.total_bytes <= gpu.free_bytes);
       EXPECT_EQ(plan.context, context);
-      const bool unpacks = !plan.placement.resident_bf16 && plan.gemm.kind == GemmKind::kLibrary;
+      const bool unpacks = !plan.placement.resident_bf16 && plan.gemm.kind == GemmKind::kLibrary && !plan.dequantise;
       EXPECT_TRUE(plan.unpack_bytes > 0 || !unpacks);
       EXPECT_TRUE(plan.unpack_bytes == 0 || !plan.placement.resident_bf16);
       EXPECT_LT(plan.unpack_bytes, plan.scratch_bytes);
@@ -151,13 +151,15 @@ TEST_P(EveryShape, MoreMemoryNeverMakesThingsWorse) {
 
 TEST_P(EveryShape, CopiesGoBeforeTheContextDoes) {
   // On the card that just holds the copies with a small context, a long context costs the copies and nothing else.
-  const Plan small = make_plan(model(), made_up_gpu(90, 400), request_of(4096));
+  // Copies of experts are most of a mixture's, and only mma.sync products read them.
+  const char* kernels = "experts=mma";
+  const Plan small = make_plan(model(), made_up_gpu(90, 400), request_of(4096, kernels));
   GpuFacts gpu = made_up_gpu(90, 400);
   gpu.free_bytes = small.total_bytes;
-  const Plan kept = make_plan(model(), gpu, request_of(4096));
+  const Plan kept = make_plan(model(), gpu, request_of(4096, kernels));
   EXPECT_TRUE(kept.fits);
   EXPECT_TRUE(kept.placement.resident_bf16);
-  const Plan longer = make_plan(model(), gpu, request_of(model().config().context_length));
+  const Plan longer = make_plan(model(), gpu, request_of(model().config().context_length, kernels));
   EXPECT_TRUE(longer.fits);
   EXPECT_FALSE(longer.placement.resident_bf16);
   EXPECT_TRUE(longer.placement.ple_on_device);
@@ -169,7 +171,8 @@ TEST_P(EveryShape, EveryDecisionIsRegisteredAndExplained) {
   for (const exec::KernelOption& option : exec::kernel_registry()) {
     if (option.executor == "cuda") slots.insert(option.slot);
   }
-  if (model().config().P == 0) slots.erase("ple.table");  // there is no table
+  if (model().config().P == 0) slots.erase("ple.table");      // there is no table
+  if (model().config().experts == 0) slots.erase("experts");  // nor expert
   for (const GpuFacts& gpu : made_up_gpus()) {
     const Plan plan = make_plan(model(), gpu, request_of(4096));
     std::set<std::string_view> decided;
@@ -225,7 +228,7 @@ TEST(Plan, PlacesRealModelsOnRealSizes) {
            Case{"12b", "q4_0", 24, true, true, false},
            Case{"12b", "q4_0", 80, true, true, true},
            Case{"26b-a4b", "q4_0", 12, false, true, false},
-           Case{"26b-a4b", "q4_0", 24, true, true, false},
+           Case{"26b-a4b", "q4_0", 24, true, true, true},  // experts need no copies
            Case{"26b-a4b", "q4_0", 80, true, true, true},
            Case{"31b", "q4_0", 16, false, true, false},
            Case{"31b", "q4_0", 24, true, true, false},

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/kernels/wgmma_product.h"
 
 namespace carat::cuda {
 
@@ -23,6 +24,7 @@ std::optional<GpuFacts> query_gpu(std::string* why) {
   facts.capability = static_cast<uint32_t>(properties.major * 10 + properties.minor);
   facts.sm_count = static_cast<uint32_t>(properties.multiProcessorCount);
   facts.shared_memory = static_cast<uint32_t>(properties.sharedMemPerBlockOptin);
+  facts.warpgroup_products = wgmma_available();
   facts.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
   size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the GPU's free memory");

@@ -11,7 +11,8 @@ struct GpuFacts {
   std::string name;
   uint32_t capability = 0;  // 80, 86, 89, 90, 120
   uint32_t sm_count = 0;
-  uint32_t shared_memory = 0;  // most bytes a block may have
+  uint32_t shared_memory = 0;       // most bytes a block may have
+  bool warpgroup_products = false;  // the card has wgmma, and this build kernels that use it
   uint64_t l2_bytes = 0;
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;

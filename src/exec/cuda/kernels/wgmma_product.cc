@@ -95,6 +95,7 @@ WgmmaJob describe(const WgmmaProduct& product) {
     job.out_columns = product.parts.front().rows;
     job.parts = 1;
   }
+  if (product.leading != 0) job.out_columns = product.leading;
   job.a = product.a;
   job.source = product.source;
   job.offsets = product.offsets;
@@ -110,21 +111,17 @@ WgmmaJob describe(const WgmmaProduct& product) {
 
 }  // namespace
 
-bool wgmma_packing(Packing packing) {
-  return packing == Packing::kQ8 || packing == Packing::kQ4 || packing == Packing::kQ4K || packing == Packing::kBF16;
-}
-
 bool wgmma_can(const WgmmaProduct& product) {
   const std::vector<WgmmaPart>& parts = product.parts;
-  if (parts.empty() || parts.size() > kWgmmaMaxParts || product.groups == 0 || product.groups > kWgmmaMaxGroups) {
+  if (parts.empty() || parts.size() > kWgmmaMaxParts || product.groups == 0 || product.groups > kWgmmaMaxGroups ||
+      product.leading % 8 != 0) {
     return false;
   }
   if (product.geglu && (parts.size() != 2 || parts[0].rows != parts[1].rows)) return false;
   const PackedView& first = parts.front().weights;
   return std::all_of(parts.begin(), parts.end(), [&](const WgmmaPart& part) {
-    return wgmma_packing(part.weights.packing) && part.weights.packing == first.packing &&
-           part.weights.cols == first.cols && part.weights.cols > 0 && part.weights.cols % 8 == 0 && part.rows > 0 &&
-           part.rows % 8 == 0 && part.pitch % 8 == 0;
+    return wgmma_reads(part.weights.packing, part.rows, part.weights.cols) && part.weights.packing == first.packing &&
+           part.weights.cols == first.cols && part.pitch % 8 == 0;
   });
 }
 

@@ -22,8 +22,7 @@ constexpr uint32_t kWgmmaActivationSlots = 4;
 constexpr uint32_t kWgmmaActivationSlotBytes = kWgmmaMaxWidth * 128;
 constexpr uint32_t kWgmmaStoreBytes = 2 * 32 * 128;  // of a warpgroup: two buffers of 32 rows of 64 results
 constexpr int kGatherThreads = 64;
-constexpr uint32_t kGatherLag = 2;  // slots between the one being gathered and the one handed over
-constexpr uint32_t kNoWgmmaRow = 0xffffffffu;
+constexpr uint32_t kGatherLag = 2;                    // slots between the one being gathered and the one handed over
 constexpr int kGatherBarrier = 1, kStoreBarrier = 2;  // named barriers; the second one and the next for the warpgroups
 
 // Blocks of 64 columns that share an activation slot.
@@ -64,7 +63,6 @@ struct WgmmaMemory {
   __device__ uint32_t activations_free(uint32_t slot) const { return activations_full(kWgmmaActivationSlots + slot); }
   __device__ uint32_t weights_full(uint32_t slot) const { return activations_full(2 * kWgmmaActivationSlots + slot); }
   __device__ uint32_t weights_free(uint32_t slot) const { return weights_full(Weights::kSlots + slot); }
-  __device__ uint32_t* rows() const { return reinterpret_cast<uint32_t*>(base + kRowsAt); }
   __device__ uint32_t* offsets() const { return reinterpret_cast<uint32_t*>(base + kOffsetsAt); }
   __device__ uint32_t* starts() const { return reinterpret_cast<uint32_t*>(base + kStartsAt); }
 };
@@ -184,13 +182,15 @@ __device__ void copy_activations(const WgmmaJob& job, const WgmmaMemory<Weights>
   }
 }
 
-// Warps 2 and 3: activations through the list of their rows, 16 bytes at a time. A slot is handed over kGatherLag
-// slots later, when its copies have arrived: only then can they be ordered before wgmma's reads.
+// Warps 2 and 3: activations through the list of their rows, 16 bytes at a time; eight lanes copy one row. A slot is
+// handed over kGatherLag slots later, when its copies have arrived: only then can they be ordered before wgmma's reads.
+// Rows beyond the group's last repeat that one, and what comes of them is not stored.
 template <typename Weights, uint32_t N>
 __device__ void gather_activations(const WgmmaJob& job, const WgmmaMemory<Weights>& memory, TileWalk<N> walk) {
-  const uint32_t thread = threadIdx.x % kGatherThreads, piece = thread % 8;
-  constexpr uint32_t kPerSlot = wgmma_slot_blocks(N);
-  uint32_t* rows = memory.rows();
+  constexpr uint32_t kPerSlot = wgmma_slot_blocks(N), kRowGroups = kGatherThreads / 8, kRows = N / kRowGroups;
+  const uint32_t thread = threadIdx.x % kGatherThreads, piece = thread % 8, group = thread / 8;
+  // The rows of a group of eight lanes lie together: rows group, group + 8 ... of the tile, four at a time.
+  const uint32_t list = memory.at(WgmmaMemory<Weights>::kRowsAt), mine = list + group * kRows * 4;
   ActivationRing ring, handed;
   uint32_t pending = 0;
   const auto hand_over = [&] {
@@ -203,18 +203,26 @@ __device__ void gather_activations(const WgmmaJob& job, const WgmmaMemory<Weight
   for (WgmmaTile tile; walk.next(tile);) {
     named_barrier<kGatherThreads>(kGatherBarrier);  // nobody reads the last tile's list any more
     for (uint32_t r = thread; r < N; r += kGatherThreads) {
-      rows[r] = tile.row + r < tile.end ? job.source[tile.row + r] : kNoWgmmaRow;
+      const uint32_t row = job.source[min(tile.row + r, tile.end - 1)];
+      store_shared(list + (r % kRowGroups * kRows + r / kRowGroups) * 4, row * (job.k / 8));  // in 16 bytes
     }
     named_barrier<kGatherThreads>(kGatherBarrier);
     for (uint32_t block = 0; block < job.blocks; block += kPerSlot, ring.advance()) {
-      const uint32_t end = min(block + kPerSlot, job.blocks);
       barrier_wait(memory.activations_free(ring.slot), ring.parity ^ 1);
-      uint32_t to = memory.activations(ring.slot) + thread / 8 * 128 + (piece ^ (thread / 8)) * 16;
-      for (uint32_t b = block; b < end; ++b) {
-        const uint32_t column = b * 64 + piece * 8;
-        for (uint32_t r = thread / 8; r < N; r += kGatherThreads / 8, to += kGatherThreads / 8 * 128) {
-          const bool valid = rows[r] != kNoWgmmaRow && column < job.k;
-          copy_async(to, valid ? job.a + static_cast<uint64_t>(rows[r]) * job.k + column : job.a, valid);
+      uint32_t to = memory.activations(ring.slot) + group * 128 + (piece ^ group) * 16;
+      for (uint32_t b = block; b < min(block + kPerSlot, job.blocks); ++b) {
+        const uint4* from = reinterpret_cast<const uint4*>(job.a) + b * 8 + piece;
+        const bool valid = b * 64 + piece * 8 < job.k;
+        uint4 rows = load_shared_16(mine);
+#pragma unroll
+        for (uint32_t r = 0; r < kRows; r += 4) {
+          const uint4 now = rows;
+          if (r + 4 < kRows) rows = load_shared_16(mine + (r + 4) * 4);
+          copy_async(to, valid ? from + now.x : from - piece, valid);
+          copy_async(to + kRowGroups * 128, valid ? from + now.y : from - piece, valid);
+          copy_async(to + 2 * kRowGroups * 128, valid ? from + now.z : from - piece, valid);
+          copy_async(to + 3 * kRowGroups * 128, valid ? from + now.w : from - piece, valid);
+          to += 4 * kRowGroups * 128;
         }
       }
       copy_async_commit();

@@ -30,11 +30,10 @@ struct WgmmaProduct {
   uint32_t source_rows = 0;           // rows of a; used without `source` only
   const uint32_t* offsets = nullptr;  // [groups + 1] in device memory; null: one group
   uint32_t groups = 1, total = 0;
-  __nv_bfloat16* out = nullptr;  // [total, sum of the parts' rows], or [total, rows] with geglu
+  __nv_bfloat16* out = nullptr;  // [total, leading]
+  uint32_t leading = 0;          // 0: the columns of this product, the sum of the parts' rows or those of one (geglu)
 };
 
-// Packings the kernels read: kQ8, kQ4, kQ4K (dequantised on their way into the registers) and kBF16.
-bool wgmma_packing(Packing packing);
 // Whether the product can be run: packings and shapes (rows and columns in multiples of 8), not the card.
 bool wgmma_can(const WgmmaProduct& product);
 // Whether this build has the kernels for the current GPU: they exist for sm_90a alone.

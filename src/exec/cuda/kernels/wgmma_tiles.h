@@ -1,7 +1,10 @@
 #pragma once
 
-// How the warpgroup product cuts its work; pure functions of sizes, for host and device alike.
+// What the warpgroup product reads and how it cuts its work: pure functions of sizes, for host and device alike,
+// without anything of CUDA.
 #include <cstdint>
+
+#include "exec/cuda/weights/packed.h"
 
 namespace carat::cuda {
 
@@ -13,6 +16,15 @@ inline constexpr uint32_t kWgmmaWidthUnit = 32;
 inline constexpr uint32_t kWgmmaMaxWidth = 256;
 inline constexpr uint32_t kWgmmaMaxParts = 3;
 inline constexpr uint32_t kWgmmaMaxGroups = 256;
+
+// Packings the kernels read: quantised ones that they dequantise on the way into the registers, and bf16 itself.
+constexpr bool wgmma_packing(Packing packing) {
+  return packing == Packing::kQ8 || packing == Packing::kQ4 || packing == Packing::kQ4K || packing == Packing::kBF16;
+}
+// Whether a matrix (of each group) can be a part: copies and stores are 16 bytes wide.
+constexpr bool wgmma_reads(Packing packing, uint64_t rows, uint64_t cols) {
+  return wgmma_packing(packing) && rows > 0 && rows % 8 == 0 && cols > 0 && cols % 8 == 0;
+}
 
 constexpr uint32_t wgmma_ceil(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 

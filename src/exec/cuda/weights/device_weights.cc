@@ -201,7 +201,7 @@ const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& pa
 }
 
 void DeviceWeights::make_bf16(const model::Model& model, const WeightPlacement& placement) {
-  bf16_ = DeviceMemory(weight_bytes(model, placement.first_layer).bf16, "16-bit weight copies");
+  bf16_ = DeviceMemory(weight_bytes(model, placement.first_layer).copies(placement), "16-bit weight copies");
   copies_ = {bf16_.as<char>(), 0};
   head.bf16 = stack_bf16(head.parts);
   if (!ple_projection.parts.empty()) ple_projection.bf16 = stack_bf16(ple_projection.parts);
@@ -221,8 +221,11 @@ void DeviceWeights::make_bf16(const model::Model& model, const WeightPlacement& 
       stacked.push_back(
           packed_rows(layer.expert_up.weights, uint64_t{e} * layer.expert_up.stride + layer.expert_up.offset, F));
     }
-    layer.experts_gate_up_bf16 = stack_bf16(stacked);
-    layer.experts_down_bf16 = stack_bf16({layer.expert_down});
+    const model::LayerWeights& from = model.weights().layers[i];
+    if (!placement.packed_experts || !packed_expert_gate_up(from)) layer.experts_gate_up_bf16 = stack_bf16(stacked);
+    if (!placement.packed_experts || !packed_expert_down(from)) {
+      layer.experts_down_bf16 = stack_bf16({layer.expert_down});
+    }
   }
   check(cudaDeviceSynchronize(), "making 16-bit weight copies");
 }

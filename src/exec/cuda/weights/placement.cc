@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/weights/packing.h"
 
 namespace carat::cuda {
@@ -27,7 +28,22 @@ std::vector<const model::Matrix*> layer_matrices(const model::LayerWeights& laye
   return all;
 }
 
+// Of one expert.
+bool readable(const model::Matrix& matrix, uint64_t rows) {
+  return !matrix.empty() && wgmma_reads(packing_of(matrix.format), rows, matrix.cols);
+}
+
 }  // namespace
+
+bool packed_expert_gate_up(const model::LayerWeights& layer) {
+  if (!layer.ffn_gate_up_exps.empty()) return readable(layer.ffn_gate_up_exps, layer.ffn_gate_up_exps.rows / 2);
+  return readable(layer.ffn_gate_exps, layer.ffn_gate_exps.rows) &&
+         packing_of(layer.ffn_gate_exps.format) == packing_of(layer.ffn_up_exps.format);
+}
+
+bool packed_expert_down(const model::LayerWeights& layer) {
+  return readable(layer.ffn_down_exps, layer.ffn_down_exps.rows);
+}
 
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
   const model::Weights& weights = model.weights();
@@ -39,6 +55,12 @@ WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
   for (uint32_t i = first_layer; i < model.config().L; ++i) {
     const model::LayerWeights& layer = weights.layers[i];
     for (const model::Matrix* matrix : layer_matrices(layer)) add(*matrix);
+    if (packed_expert_gate_up(layer)) {
+      for (const model::Matrix* matrix : {&layer.ffn_gate_up_exps, &layer.ffn_gate_exps, &layer.ffn_up_exps}) {
+        if (!matrix->empty()) bytes.bf16_experts += bf16_size(*matrix);
+      }
+    }
+    if (packed_expert_down(layer)) bytes.bf16_experts += bf16_size(layer.ffn_down_exps);
     if (!layer.ffn_gate_inp.empty()) {
       bytes.packed += packed_matrix_bytes(Packing::kF32, layer.ffn_gate_inp.rows, layer.ffn_gate_inp.cols);
       bytes.vectors += layer.ffn_gate_inp.rows * layer.ffn_gate_inp.cols * 4;

@@ -7,9 +7,10 @@
 namespace carat::cuda {
 
 struct WeightPlacement {
-  uint32_t first_layer = 0;    // layers [first_layer, L) are on the GPU
-  bool resident_bf16 = false;  // keep bf16 copies for matrix products
-  bool ple_on_device = true;   // false: the per-layer-embedding table stays in page-locked host memory
+  uint32_t first_layer = 0;     // layers [first_layer, L) are on the GPU
+  bool resident_bf16 = false;   // keep bf16 copies for matrix products
+  bool packed_experts = false;  // but none of expert matrices that warpgroup products can read as they are packed
+  bool ple_on_device = true;    // false: the per-layer-embedding table stays in page-locked host memory
 };
 
 // Bytes the weights take, by kind; which of them are taken is the placement's.
@@ -17,8 +18,16 @@ struct WeightBytes {
   uint64_t packed = 0;  // quantised matrices of the layers, and the embedding / LM head
   uint64_t ple_table = 0;
   uint64_t bf16 = 0;
+  uint64_t bf16_experts = 0;  // of that: what packed_experts saves
   uint64_t vectors = 0;
+  uint64_t copies(const WeightPlacement& placement) const {
+    return placement.resident_bf16 ? bf16 - (placement.packed_experts ? bf16_experts : 0) : 0;
+  }
 };
+// Whether warpgroup products can read the gate and up rows, or the down rows, of a layer's experts as they are packed.
+bool packed_expert_gate_up(const model::LayerWeights& layer);
+bool packed_expert_down(const model::LayerWeights& layer);
+
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer);
 
 }  // namespace carat::cuda
