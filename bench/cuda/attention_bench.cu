@@ -18,6 +18,7 @@
 #include "exec/cuda/device/stream.h"
 #include "exec/cuda/kernels/attention.h"
 #include "exec/cuda/kernels/attention_prefill.cuh"
+#include "exec/cuda/kernels/attention_sparse_launch.h"
 
 namespace carat::cuda {
 namespace {
@@ -116,6 +117,17 @@ double median_ms(const Stream& stream, int repeats, const std::function<void()>&
   return times[times.size() / 2];
 }
 
+// Milliseconds of a single call after a warm-up, for what takes long.
+double once_ms(const Stream& stream, const std::function<void()>& work) {
+  work();
+  const Event start(true), stop(true);
+  start.record(stream.get());
+  work();
+  stop.record(stream.get());
+  stop.synchronise();
+  return stop.since(start);
+}
+
 uint64_t visible_keys(uint32_t window, uint32_t position) {
   return window == 0 ? position + 1 : std::min(window, position + 1);
 }
@@ -141,6 +153,8 @@ struct PromptBench {
     std::vector<Segment> segments;
     for (uint32_t i = 0; i < S; i += tile_rows) segments.push_back({i, std::min(tile_rows, S - i), i, 0});
     tiles = to_device(segments);
+    // The kernels run on a stream that does not wait for what the default stream copies and fills.
+    check(cudaDeviceSynchronize(), "benchmark input");
     for (uint32_t p = 0; p < S; ++p) operations += 4.0 * s.hd * s.H * static_cast<double>(visible_keys(s.window, p));
   }
 
@@ -165,6 +179,63 @@ void bench_prompts(const Card& card, const Ceilings& ceilings, const Stream& str
       std::printf("                  %2u  %2u %4u   %4u %6u %7.3f %8.1f %8.1f%%          %7.3f %8.1f\n", shape.H,
                   shape.Hkv, shape.hd, shape.window, S, ms[0], tflops[0], 100.0 * tflops[0] / ceilings.tflops, ms[1],
                   tflops[1]);
+    }
+  }
+}
+
+// A long prompt in chunks as the executor runs it, all keys against chosen blocks of them.
+void bench_sparse(const Card& card, const Stream& stream) {
+  if (card.shared_memory < sparse_attention_shared_memory(131072)) return;
+  std::printf("long prompts, chunks of 4096   H Hkv  hd      S  dense: ms  sparse: ms  of that choosing  faster\n");
+  constexpr uint32_t kChunk = 4096;
+  const SparseAttention sparse;
+  for (const AttentionShape& shape : {AttentionShape{8, 2, 512, 0}, AttentionShape{16, 1, 512, 0}}) {
+    for (const uint32_t S : {16384u, 32768u, 65536u, 131072u}) {
+      const uint32_t tile_rows = attention_tile_rows(shape, card.shared_memory), tiles = kChunk / tile_rows;
+      const PromptBench b(shape, S, tile_rows, false);
+      SparseScratch scratch{};
+      scratch.pooled_blocks = S / kSparseBlock + 1;
+      scratch.list_length = sparse_most_blocks(sparse, S);
+      const DeviceArray<__half> pooled(uint64_t{scratch.pooled_blocks} * shape.Hkv * shape.hd, "benchmark scratch");
+      const DeviceArray<uint16_t> blocks(uint64_t{tiles} * shape.Hkv * scratch.list_length, "benchmark scratch");
+      const DeviceArray<uint32_t> counts(uint64_t{tiles} * shape.Hkv, "benchmark scratch");
+      scratch.pooled = pooled.data();
+      scratch.blocks = blocks.data();
+      scratch.counts = counts.data();
+      const Launch how{stream.get(), card.overlap};
+      const auto chunk = [&](uint32_t first, bool choosing_only) {
+        const Segment* segments = b.tiles.data() + first / tile_rows;
+        if (choosing_only) {
+          const SparseArguments arguments{
+              {shape, b.q.data(), b.cache.view(), segments, tiles, b.out.data()}, sparse, scratch};
+          launch_pool_keys(shape, b.cache.view(), 0, (first + kChunk) / kSparseBlock, scratch, how);
+          launch_select_blocks(arguments, how);
+        } else {
+          attention_prefill_sparse(shape, sparse, b.q.data(), b.cache.view(), segments, tiles, 0, first + kChunk,
+                                   scratch, b.out.data(), how);
+        }
+      };
+      const auto prompt = [&](bool choosing_only) {
+        return once_ms(stream, [&] {
+          for (uint32_t first = 0; first < S; first += kChunk) {
+            if (first + kChunk > sparse.from) {
+              chunk(first, choosing_only);
+            } else if (!choosing_only) {
+              attention_prefill(shape, b.q.data(), b.cache.view(), b.tiles.data() + first / tile_rows, tiles,
+                                b.out.data(), card.shared_memory, how);
+            }
+          }
+        });
+      };
+      const double dense = once_ms(stream, [&] {
+        for (uint32_t first = 0; first < S; first += kChunk) {
+          attention_prefill(shape, b.q.data(), b.cache.view(), b.tiles.data() + first / tile_rows, tiles, b.out.data(),
+                            card.shared_memory, how);
+        }
+      });
+      const double all = prompt(false), choosing = prompt(true);
+      std::printf("                              %2u  %2u %4u %6u  %9.2f  %10.2f  %16.2f  %5.2fx\n", shape.H, shape.Hkv,
+                  shape.hd, S, dense, all, choosing, dense / all);
     }
   }
 }
@@ -288,6 +359,7 @@ int main(int count, char** arguments) {
     carat::cuda::bench_prompts(card, ceilings, stream);
     carat::cuda::bench_tiles(card, stream);
     carat::cuda::bench_decode(card, ceilings, stream);
+    carat::cuda::bench_sparse(card, stream);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "attention_bench: %s\n", error.what());
     return 1;

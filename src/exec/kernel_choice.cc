@@ -176,6 +176,18 @@ constexpr std::array kRegistry = {
                  .needs = "",
                  .exactness = "as large; keys are summed in another order",
                  .summary = "prompt attention in tiles that fit every card"},
+    KernelOption{.executor = "cuda",
+                 .slot = "attention.long",
+                 .name = "dense",
+                 .needs = "",
+                 .exactness = "none: every visible key counts",
+                 .summary = "long prompts like short ones"},
+    KernelOption{.executor = "cuda",
+                 .slot = "attention.long",
+                 .name = "sparse",
+                 .needs = "heads of more than 256 in global layers and their large tiles",
+                 .exactness = "keys in blocks that an estimate thinks little of are left out",
+                 .summary = "from position 16,384 on, prompts see about an eighth of the keys in global layers"},
 };
 
 // "arithmetic=double, ..." for messages: all options, or those of one slot. Executors may share a slot and a name.

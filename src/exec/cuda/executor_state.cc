@@ -109,6 +109,7 @@ void CudaExecutor::allocate() {
   wide_.carve(carver, widths_, plan_.chunk, plan_.outputs);
   if (plan_.gemm.kind == GemmKind::kMmq) mmq_.carve(carver, widths_, plan_.chunk, plan_.gemm.activations);
   narrow_.carve(carver, widths_);
+  if (plan_.sparse) sparse_.carve(carver, config, *plan_.sparse, plan_.context, plan_.chunk);
   batch_.carve(carver, widths_, plan_.batch_rows);
   out_.carve(carver, widths_, plan_.outputs, attention_partial_elements(config, plan_, gpu_.sm_count),
              attention_counters(config, plan_));

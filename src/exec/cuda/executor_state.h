@@ -62,9 +62,16 @@ class CudaExecutor final : public exec::Executor {
   using WideResidual = ResidualNormOf<__nv_bfloat16>;
 
   // --- wide_pass.cc
+  // Neighbouring tiles of one sequence.
+  struct TileRun {
+    uint32_t first, count;
+    uint32_t sequence;
+    uint32_t end;  // one past the last position
+  };
   struct WidePass {
     uint32_t rows = 0;
     uint32_t tiles_sliding = 0, tiles_global = 0;  // 0 and 0: every row is a segment of its own
+    std::vector<TileRun> global_runs;              // the same tiles as tiles_global counts
     uint32_t slices = 0;                           // layers whose per-layer embeddings are there
     WideResidual pending{};                        // what the residual stream still has to absorb
   };
@@ -74,6 +81,8 @@ class CudaExecutor final : public exec::Executor {
   void wide_layer(uint32_t index, WidePass& pass, bool write_kv);
   void wide_keys_values(uint32_t index, WidePass& pass);
   void wide_attention(uint32_t index, const WidePass& pass);
+  void sparse_attention(const AttentionShape& shape, const KvView& kv, const WidePass& pass);
+  static std::vector<TileRun> runs_of(std::span<const Segment> tiles);
   void wide_feed_forward(uint32_t index, WidePass& pass);
   void wide_experts(uint32_t index, WidePass& pass);
   void wide_ple(uint32_t index, WidePass& pass);
@@ -178,6 +187,7 @@ class CudaExecutor final : public exec::Executor {
   WideBuffers wide_{};
   MmqBuffers mmq_{};
   NarrowBuffers narrow_{};
+  SparseBuffers sparse_{};  // in use where the plan has sparse attention
   BatchBuffers batch_{};
   OutputBuffers out_{};
   __nv_bfloat16* unpacked_ = nullptr;  // weights of one product when there are no resident copies

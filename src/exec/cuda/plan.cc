@@ -94,6 +94,8 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   if (plan.gemm.kind == GemmKind::kMmq) mmq.carve(carver, widths, plan.chunk, plan.gemm.activations);
   NarrowBuffers narrow;
   narrow.carve(carver, widths);
+  SparseBuffers sparse;
+  if (plan.sparse) sparse.carve(carver, config, *plan.sparse, plan.context, plan.chunk);
   BatchBuffers batch;
   batch.carve(carver, widths, plan.batch_rows);
   OutputBuffers outputs;
@@ -321,6 +323,10 @@ class Decisions {
                             all ? "" : ", though for the smaller of the two head sizes only"));
   }
 
+  void decide_long_prompts() {
+    add("attention.long", plan_.sparse ? "sparse" : "dense", "exact: every visible key counts");
+  }
+
  private:
   std::optional<std::string_view> wish(std::string_view slot) const { return request_.kernels.find(slot); }
   void add(std::string slot, std::string name, std::string reason) {
@@ -398,6 +404,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   const model::Config& config = model.config();
   Plan plan;
   plan.kv_format = request.kv_format;
+  plan.sparse = choose_sparse_attention(config, gpu, request.kernels, request.context);
   plan.sequences = request.sequences;
   plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
   choose_batched_rows(plan, config, request);
@@ -426,6 +433,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   decisions.decide_batch(config);
   decisions.decide_overlap();
   decisions.decide_attention(config);
+  decisions.decide_long_prompts();
   return plan;
 }
 

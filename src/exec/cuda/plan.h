@@ -7,6 +7,7 @@
 
 #include "exec/cuda/device/facts.h"
 #include "exec/cuda/gemm_choice.h"
+#include "exec/cuda/sparse_attention.h"
 #include "exec/cuda/split.h"
 #include "exec/cuda/weights/placement.h"
 #include "exec/kernel_choice.h"
@@ -51,6 +52,7 @@ struct Plan {
   bool use_matvec = true;                // decode by matrix-vector kernels; otherwise by matrix products
   uint32_t batch_from = 0, batch_rows = 0;  // decode steps of this many rows run batched; 0: none do
   uint32_t attention_shared_memory = 0;  // bytes a block of prompt attention may take; decides its tiles
+  std::optional<SparseAttention> sparse;  // how long prompts choose their keys; none: they see all
   WeightBytes weights;
   std::vector<KvGroupPlan> kv;  // of the layers on the GPU
   uint64_t kv_bytes = 0;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/executor_state.h"
+#include "exec/cuda/kernels/attention_sparse.h"
 #include "exec/cuda/kernels/feed_forward.h"
 #include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/norm.h"
@@ -126,6 +127,7 @@ CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows,
                             cudaMemcpyHostToDevice, stream_.get()),
             "uploading tiles");
       (sliding ? pass.tiles_sliding : pass.tiles_global) = static_cast<uint32_t>(tiles.size());
+      if (!sliding) pass.global_runs = runs_of(tiles);
       host += plan_.chunk;
     }
   }
@@ -188,10 +190,40 @@ void CudaExecutor::wide_keys_values(uint32_t index, WidePass& pass) {
   mark(Step::kHeads, index, pass);
 }
 
+std::vector<CudaExecutor::TileRun> CudaExecutor::runs_of(std::span<const Segment> tiles) {
+  std::vector<TileRun> runs;
+  for (uint32_t i = 0; i < tiles.size(); ++i) {
+    const uint32_t end = tiles[i].position + tiles[i].count;
+    if (runs.empty() || runs.back().sequence != tiles[i].sequence) runs.push_back({i, 0, tiles[i].sequence, 0});
+    ++runs.back().count;
+    runs.back().end = std::max(runs.back().end, end);
+  }
+  return runs;
+}
+
+// Sequence by sequence: the mean keys of one at a time are kept.
+void CudaExecutor::sparse_attention(const AttentionShape& shape, const KvView& kv, const WidePass& pass) {
+  const SparseScratch scratch{sparse_.pooled, sparse_.blocks, sparse_.counts, sparse_.pooled_blocks,
+                              sparse_.list_length};
+  for (const TileRun& run : pass.global_runs) {
+    const Segment* tiles = wide_.tiles_global + run.first;
+    if (run.end <= plan_.sparse->from) {
+      attention_prefill(shape, wide_.q, kv, tiles, run.count, wide_.attention, plan_.attention_shared_memory, how());
+    } else {
+      attention_prefill_sparse(shape, *plan_.sparse, wide_.q, kv, tiles, run.count, run.sequence, run.end, scratch,
+                               wide_.attention, how());
+    }
+  }
+}
+
 void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
   const model::Layer& layer = model_->config().layers[index];
   const AttentionShape shape = shape_of(layer);
   const uint32_t tiles = layer.sliding ? pass.tiles_sliding : pass.tiles_global;
+  if (tiles > 0 && !layer.sliding && plan_.sparse) {
+    sparse_attention(shape, kv_of(index), pass);
+    return;
+  }
   if (tiles > 0) {
     attention_prefill(shape, wide_.q, kv_of(index), layer.sliding ? wide_.tiles_sliding : wide_.tiles_global, tiles,
                       wide_.attention, plan_.attention_shared_memory, how());

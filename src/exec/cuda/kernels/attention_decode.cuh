@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
   load_heads<T>(a.q + static_cast<uint64_t>(row) * a.shape.H * hd, heads, hd, queries);
   copy_async_commit();
   const uint64_t plane = static_cast<uint64_t>(a.sequences[row]) * a.shape.Hkv + kv_head;
-  RingOf<T> ring = make_ring<T>(shared, a.kv, plane, hd, range);
+  auto ring = make_ring<T>(shared, a.kv, plane, hd, range);
   ring.start();
   copy_async_wait<T.ring - 1>();
   __syncthreads();

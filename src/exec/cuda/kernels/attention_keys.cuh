@@ -2,6 +2,7 @@
 
 // Which keys a tile of query rows sees, and where the pieces of a tile lie in shared memory.
 #include "exec/cuda/kernels/attention_config.h"
+#include "exec/cuda/kernels/attention_sparse_shape.h"
 
 namespace carat::cuda {
 
@@ -20,6 +21,26 @@ struct KeyRange {
   uint32_t end;
   uint32_t first_tile;
   uint32_t tiles;
+
+  // First position of tile i of `kKeys` keys.
+  template <int kKeys>
+  __device__ __forceinline__ uint32_t key(uint32_t i) const {
+    return (first_tile + i) * kKeys;
+  }
+};
+
+// Some of the keys: `tiles` tiles in blocks of kSparseBlock keys, of which those in [begin, end) exist.
+struct SelectedKeys {
+  uint32_t begin;
+  uint32_t end;
+  const uint16_t* blocks;  // ascending
+  uint32_t tiles;
+
+  template <int kKeys>
+  __device__ __forceinline__ uint32_t key(uint32_t i) const {
+    constexpr uint32_t kTilesOfBlock = kSparseBlock / kKeys;
+    return blocks[i / kTilesOfBlock] * kSparseBlock + i % kTilesOfBlock * kKeys;
+  }
 };
 
 // What each row may see: its own position and `span` keys before it.

@@ -73,34 +73,25 @@ __device__ __forceinline__ void store_output_tile(const PrefillArguments& a, con
   }
 }
 
-template <typename Choice>
-__global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 1)
-    attention_prefill_kernel(const __grid_constant__ PrefillArguments a) {
-  constexpr AttentionTile T = Choice::kTile;
-  using L = AttentionLayout<T>;
-  extern __shared__ __align__(1024) uint8_t shared_memory[];
-  const uint32_t shared = shared_address(shared_memory);
-  wait_for_predecessor();
-  release_successor();
-
-  // Later tiles of a prompt see more keys: they go first, so that the last blocks to run are short.
-  const uint32_t kv_head = blockIdx.x % a.shape.Hkv;
-  const Segment segment = a.tiles[a.tile_count - 1 - blockIdx.x / a.shape.Hkv];
-  if (segment.count == 0) return;
-
+// Positions of the tile's rows that are the same for all threads.
+template <AttentionTile T>
+__device__ __forceinline__ RowPositions<T> positions_of(const AttentionShape& shape, const Segment& segment) {
   RowPositions<T> rows;
   rows.lowest = segment.position;
   rows.highest = segment.position + segment.count - 1;
-  rows.span = visible_span(a.shape.window);
-  KeyRange range;
-  range.begin = rows.lowest > rows.span ? rows.lowest - rows.span : 0;
-  range.end = rows.highest + 1;
-  range.first_tile = range.begin / T.bn;
-  range.tiles = rows.highest / T.bn - range.first_tile + 1;
+  rows.span = visible_span(shape.window);
+  return rows;
+}
 
+// One tile of query rows and KV head over `keys`.
+template <AttentionTile T, typename Keys>
+__device__ __forceinline__ void attend_tile(const PrefillArguments& a, const Segment& segment, uint32_t kv_head,
+                                            RowPositions<T>& rows, const Keys& keys, uint8_t* shared_memory) {
+  using L = AttentionLayout<T>;
+  const uint32_t shared = shared_address(shared_memory);
   load_query_tile<T>(a, segment, kv_head, shared + L::kQueryOffset);
   const uint64_t plane = static_cast<uint64_t>(segment.sequence) * a.shape.Hkv + kv_head;
-  RingOf<T> ring = make_ring<T>(shared, a.kv, plane, a.shape.hd, range);
+  auto ring = make_ring<T>(shared, a.kv, plane, a.shape.hd, keys);
   ring.start();
 
   AttentionRows<T> tile(shared, reinterpret_cast<float*>(shared_memory + L::kMaximaOffset));
@@ -113,8 +104,30 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 1)
       rows.position[r][h] = min(rows.lowest + tile.row(r, h) / group, rows.highest);
     }
   }
-  tile.attend(ring, SharedQueries<T>(shared + L::kQueryOffset, tile.first_row()), range, rows);
+  tile.attend(ring, SharedQueries<T>(shared + L::kQueryOffset, tile.first_row()), keys, rows);
   store_output_tile<T>(a, segment, kv_head, shared + L::kQueryOffset, tile);
+}
+
+template <typename Choice>
+__global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 1)
+    attention_prefill_kernel(const __grid_constant__ PrefillArguments a) {
+  constexpr AttentionTile T = Choice::kTile;
+  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  wait_for_predecessor();
+  release_successor();
+
+  // Later tiles of a prompt see more keys: they go first, so that the last blocks to run are short.
+  const uint32_t kv_head = blockIdx.x % a.shape.Hkv;
+  const Segment segment = a.tiles[a.tile_count - 1 - blockIdx.x / a.shape.Hkv];
+  if (segment.count == 0) return;
+
+  RowPositions<T> rows = positions_of<T>(a.shape, segment);
+  KeyRange range;
+  range.begin = rows.lowest > rows.span ? rows.lowest - rows.span : 0;
+  range.end = rows.highest + 1;
+  range.first_tile = range.begin / T.bn;
+  range.tiles = rows.highest / T.bn - range.first_tile + 1;
+  attend_tile<T>(a, segment, kv_head, rows, range, shared_memory);
 }
 
 template <typename Choice>

@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t expand_pair(uint32_t word, __half2 scale) {
 __device__ __forceinline__ __half2 as_half2(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
 
 // The transfers that both rings share: which tile comes next, and its pieces on their way to shared memory.
-template <AttentionTile T>
+template <AttentionTile T, typename Keys>
 class QuantisedTransfers {
   using L = AttentionLayout<T>;
   static constexpr int kRowChunks = T.hd / 16;  // 16-byte pieces of a row of values
@@ -39,41 +39,34 @@ class QuantisedTransfers {
 
  public:
   __device__ __forceinline__ QuantisedTransfers(const QuantisedPlane& keys, const QuantisedPlane& values,
-                                                uint32_t slots, uint32_t hd, const KeyRange& range)
-      : keys_(keys),
-        values_(values),
-        slots_(slots),
-        hd_(hd),
-        begin_(range.begin),
-        length_(range.end - range.begin),
-        key_(range.first_tile * T.bn),
-        remaining_(2 * range.tiles) {}
+                                                uint32_t slots, uint32_t hd, const Keys& range)
+      : keys_(keys), values_(values), slots_(slots), hd_(hd), range_(range), length_(range.end - range.begin) {}
 
   // One group per call, empty when no tile is left. Rows outside the range become zeros, scales too: an unused slot may
   // hold anything. place(row, chunk): where 16 values go.
   template <typename Place>
   __device__ __forceinline__ void issue(Place place, uint32_t scales) {
-    if (remaining_ > 0) {
-      const bool is_values = remaining_ % 2 == 1;
+    if (fetched_ < 2 * range_.tiles) {
+      const bool is_values = fetched_ % 2 == 1;
+      const uint32_t key = range_.template key<T.bn>(fetched_ / 2);
       // Pointer by pointer: a reference to either plane would put both into local memory.
       const int8_t* quants = is_values ? values_.quants : keys_.quants;
       const __half* plane_scales = is_values ? values_.scales : keys_.scales;
-      const uint32_t slot = key_ % slots_, chunk = threadIdx.x % kRowChunks;
+      const uint32_t slot = key % slots_, chunk = threadIdx.x % kRowChunks;
       const bool chunk_in_row = chunk * 16 < hd_;
       const int8_t* source = quants + static_cast<uint64_t>(slot) * hd_ + (chunk_in_row ? chunk * 16 : 0);
 #pragma unroll
       for (int pass = 0; pass < T.bn / kRowsPerPass; ++pass) {
         const uint32_t row = threadIdx.x / kRowChunks + pass * kRowsPerPass;
-        const bool valid = chunk_in_row && key_ + row - begin_ < length_;
+        const bool valid = chunk_in_row && key + row - range_.begin < length_;
         copy_async(place(row, chunk), source + static_cast<uint64_t>(row) * hd_, valid);
       }
       if (threadIdx.x < T.bn * kScalePieces) {
-        const bool valid = key_ + threadIdx.x / kScalePieces - begin_ < length_;
+        const bool valid = key + threadIdx.x / kScalePieces - range_.begin < length_;
         const __half* from = plane_scales + static_cast<uint64_t>(slot) * L::kScaleColumns + threadIdx.x * 4;
         copy_async_8(scales + threadIdx.x * 8, from, valid);
       }
-      --remaining_;
-      if (is_values) key_ += T.bn;
+      ++fetched_;
     }
     copy_async_commit();
   }
@@ -81,9 +74,9 @@ class QuantisedTransfers {
  private:
   QuantisedPlane keys_, values_;
   uint32_t slots_, hd_;
-  uint32_t begin_, length_;
-  uint32_t key_;        // first position of the tile to fetch next
-  uint32_t remaining_;  // tiles to fetch: even keys, odd values
+  Keys range_;
+  uint32_t length_;
+  uint32_t fetched_ = 0;  // tiles: even ones are keys, odd ones values
 };
 
 // ---------------------------------------------------------------------------------------------------------- prompts
@@ -91,7 +84,7 @@ class QuantisedTransfers {
 // A tile arrives as q8_0 in the second half of its place in the ring (scales in the first) and is expanded over it
 // before it is used: every thread takes its share into registers, and once all have, writes it back as fp16. That
 // costs two barriers a tile and no memory beyond the fp16 ring.
-template <AttentionTile T>
+template <AttentionTile T, typename Keys>
 class ExpandingRing {
   using L = AttentionLayout<T>;
   static constexpr int kRowChunks = T.hd / 16;
@@ -101,7 +94,7 @@ class ExpandingRing {
 
  public:
   __device__ __forceinline__ ExpandingRing(uint32_t shared, const QuantisedPlane& keys, const QuantisedPlane& values,
-                                           uint32_t slots, uint32_t hd, const KeyRange& range)
+                                           uint32_t slots, uint32_t hd, const Keys& range)
       : shared_(shared), transfers_(keys, values, slots, hd, range) {}
 
   __device__ __forceinline__ void start() {
@@ -156,7 +149,7 @@ class ExpandingRing {
   }
 
   uint32_t shared_;
-  QuantisedTransfers<T> transfers_;
+  QuantisedTransfers<T, Keys> transfers_;
   int read_ = 0, write_ = 0;
 };
 
@@ -169,13 +162,13 @@ __device__ __forceinline__ uint32_t quant_chunk_offset(uint32_t row, uint32_t ch
   return row * kColumns + ((chunk ^ ((row & 1) << 2 | (row >> 1 & 3))) << 4);
 }
 
-template <AttentionTile T>
+template <AttentionTile T, typename Keys>
 class QuantisedRing {
   using L = AttentionLayout<T>;
 
  public:
   __device__ __forceinline__ QuantisedRing(uint32_t shared, const QuantisedPlane& keys, const QuantisedPlane& values,
-                                           uint32_t slots, uint32_t hd, const KeyRange& range)
+                                           uint32_t slots, uint32_t hd, const Keys& range)
       : shared_(shared), transfers_(keys, values, slots, hd, range) {}
 
   __device__ __forceinline__ void start() {
@@ -202,7 +195,7 @@ class QuantisedRing {
   }
 
   uint32_t shared_;
-  QuantisedTransfers<T> transfers_;
+  QuantisedTransfers<T, Keys> transfers_;
   int read_ = 0, write_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "exec/cuda/kernels/attention_config.h"
+#include "exec/cuda/kernels/attention_sparse_shape.h"
 
 namespace carat::cuda {
 namespace {
@@ -60,6 +61,19 @@ uint32_t attention_decode_splits(const AttentionShape& shape, uint32_t rows, uin
   const uint64_t per_split = static_cast<uint64_t>(rows) * shape.Hkv * attention_head_groups(shape);
   const auto filling = static_cast<uint32_t>(2 * sm_count / std::max<uint64_t>(per_split, 1));
   return std::clamp(std::min(useful, filling), 1u, kDecodeMaxBlocks / attention_head_groups(shape));
+}
+
+bool sparse_attention_supports(const AttentionShape& shape) { return shape.window == 0 && shape.hd > 256; }
+
+uint32_t sparse_attention_shared_memory(uint32_t context) {
+  return kSharedBytes<Prefill512Wide::kTile> + (context / kSparseBlock + 1) * static_cast<uint32_t>(sizeof(float));
+}
+
+uint32_t sparse_most_blocks(const SparseAttention& sparse, uint32_t context) {
+  const uint32_t visible = context / kSparseBlock + 1;
+  // The rows of a tile lie in two blocks at most: it has no more of them than a block has keys.
+  const uint32_t chosen = sparse.first + sparse_best_blocks(sparse, visible) + sparse.recent + 2;
+  return std::max(sparse.from / kSparseBlock + 1, chosen);
 }
 
 uint64_t attention_decode_scratch(const AttentionShape& shape, uint32_t rows, uint32_t splits) {

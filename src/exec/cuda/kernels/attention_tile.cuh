@@ -15,29 +15,31 @@
 namespace carat::cuda {
 
 // What brings the tiles of a cache to shared memory, and what multiplies with them there.
-template <AttentionTile T>
-using RingOf =
-    std::conditional_t<T.storage == TileStorage::kHalf, KeyValueRing<T>,
-                       std::conditional_t<T.storage == TileStorage::kExpanded, ExpandingRing<T>, QuantisedRing<T>>>;
+template <AttentionTile T, typename Keys>
+using RingOf = std::conditional_t<
+    T.storage == TileStorage::kHalf, KeyValueRing<T, Keys>,
+    std::conditional_t<T.storage == TileStorage::kExpanded, ExpandingRing<T, Keys>, QuantisedRing<T, Keys>>>;
 template <AttentionTile T>
 using OperandsOf = std::conditional_t<T.storage == TileStorage::kQuantised, QuantisedOperands<T>, HalfOperands<T>>;
 
-inline constexpr float kLog2E = 1.4426950408889634f;
 // The queries of a decode block, in registers.
 template <AttentionTile T>
 using QueriesOf = std::conditional_t<T.storage == TileStorage::kQuantised, PermutedQueries<T>, RegisterQueries<T>>;
 
-// The ring of one sequence and KV head.
-template <AttentionTile T>
-__device__ __forceinline__ RingOf<T> make_ring(uint32_t shared, const KvView& kv, uint64_t plane, uint32_t hd,
-                                               const KeyRange& range) {
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// The ring of one sequence and KV head; keys: KeyRange or SelectedKeys.
+template <AttentionTile T, typename Keys>
+__device__ __forceinline__ RingOf<T, Keys> make_ring(uint32_t shared, const KvView& kv, uint64_t plane, uint32_t hd,
+                                                     const Keys& keys) {
+  using Ring = RingOf<T, Keys>;
   const uint64_t first = plane * kv.slots;
   if constexpr (T.storage == TileStorage::kHalf) {
-    return RingOf<T>(shared, kv.k + first * hd, kv.v + first * hd, kv.slots, hd, range);
+    return Ring(shared, kv.k + first * hd, kv.v + first * hd, kv.slots, hd, keys);
   } else {
     constexpr int kScales = AttentionLayout<T>::kScaleColumns;
-    return RingOf<T>(shared, {kv.k_quants + first * hd, kv.k_scales + first * kScales},
-                     {kv.v_quants + first * hd, kv.v_scales + first * kScales}, kv.slots, hd, range);
+    return Ring(shared, {kv.k_quants + first * hd, kv.k_scales + first * kScales},
+                {kv.v_quants + first * hd, kv.v_scales + first * kScales}, kv.slots, hd, keys);
   }
 }
 
@@ -78,11 +80,11 @@ class AttentionRows {
   }
   __device__ __forceinline__ int warp_n() const { return warp_n_; }
 
-  template <typename Ring, typename Queries>
-  __device__ __forceinline__ void attend(Ring& ring, const Queries& queries, const KeyRange& range,
+  template <typename Ring, typename Queries, typename Keys>
+  __device__ __forceinline__ void attend(Ring& ring, const Queries& queries, const Keys& keys,
                                          const RowPositions<T>& rows) {
-    for (uint32_t tile = 0; tile < range.tiles; ++tile) {
-      const uint32_t key = (range.first_tile + tile) * T.bn;
+    for (uint32_t tile = 0; tile < keys.tiles; ++tile) {
+      const uint32_t key = keys.template key<T.bn>(tile);
       float s[L::kRowTiles][L::kKeyTiles][4];
       Operands::score(s, queries, ring.next(), lane_, warp_n_);
       if (!rows.all_visible(key)) mask(s, key, rows);
