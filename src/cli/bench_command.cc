@@ -15,8 +15,10 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "cli/bench_lookup.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
+#include "cli/interrupts.h"
 #include "cli/machine_limits.h"
 #include "cli/model_flags.h"
 #include "cli/terminal.h"
@@ -38,6 +40,7 @@ struct BenchFlags {
   std::string micro_batches;
   std::string threads = "0";
   uint32_t repetitions = 5;
+  std::string lookup_text;  // a file; empty: random tokens
   std::string output = "md";
   bool no_warmup = false;
 };
@@ -250,6 +253,56 @@ void measure(const BenchFlags& flags, const std::shared_ptr<const model::Model>&
   }
 }
 
+// Answers to a text with and without drafts.
+void measure_lookup(const BenchFlags& flags, const LoadedModel& loaded, const Setup& setup, const Logger& log,
+                    BenchPrinter& printer) {
+  const auto prompt = question_tokens(*loaded.model, loaded.vocab, read_text_file(flags.lookup_text));
+  std::vector<uint32_t> lengths = parse_list("-n", flags.generations);
+  std::erase(lengths, 0u);
+  if (lengths.empty()) fail(ErrorCode::kBadArgument, "nothing to measure: --lookup-text times generation, but -n is 0");
+  exec::ExecutorOptions options;
+  flags.device.apply(options);
+  options.log = log;
+  options.threads = setup.threads;
+  options.cancelled = &interrupted();
+  const engine::LookupOptions lookup;
+  options.outputs = 1 + lookup.max_draft;
+  const uint64_t context = prompt.size() + *std::max_element(lengths.begin(), lengths.end()) + 1;
+  if (context > std::numeric_limits<uint32_t>::max()) fail(ErrorCode::kBadArgument, "-n and the text are too long");
+  options.context = static_cast<uint32_t>(context);
+  options.chunk = chosen_chunk(setup.batch, setup.micro_batch, options.context);
+  ProgressLine progress;
+  auto executor =
+      engine::make_executor(flags.device.chosen_device(), loaded.model, options, loading_progress(progress));
+  progress.clear();
+  flags.device.explain_unused(*executor, log);
+
+  LookupBench bench(engine::Engine(std::move(executor), loaded.vocab, lookup), prompt);
+  const exec::Executor& runs_on = bench.engine().executor();
+  const Stoppable stoppable;
+  for (const uint32_t length : lengths) {
+    for (const std::string_view mode : kLookupModes) {
+      BenchResult result =
+          describe(*loaded.model, runs_on, setup, {0, length, static_cast<uint32_t>(prompt.size()), 1});
+      result.lookup = mode;
+      progress.show(result.test());
+      const LookupBench::Runs runs =
+          bench.run(engine::parse_lookup_mode(mode), length, flags.repetitions, !flags.no_warmup);
+      result.samples_ns = runs.samples_ns;
+      result.tokens_per_pass = runs.tokens_per_pass;
+      result.drafts_accepted = runs.accepted;
+      progress.clear();
+      printer.add(result);
+      if (runs.equal_tokens <= length) {
+        log->warn(
+            "{}: the text parts from the one without drafts at token {}: on {} the last bits of a row's logits "
+            "depend on the rows beside it",
+            result.test(), runs.equal_tokens, runs_on.name());
+      }
+    }
+  }
+}
+
 void bench(const BenchFlags& flags) {
   if (flags.repetitions == 0) fail(ErrorCode::kBadArgument, "-r must be at least 1");
   const std::vector<BenchCase> cases = make_cases(flags);
@@ -262,11 +315,18 @@ void bench(const BenchFlags& flags) {
       }
     }
   }
-  const auto printer = make_bench_printer(flags.output);
+  const bool is_of_lookup = !flags.lookup_text.empty();
+  const auto printer = make_bench_printer(flags.output, is_of_lookup);
   const Logger log = make_logger(flags.model.verbose);
-  const auto model = load_model(flags.model.resolved_path()).model;
+  const LoadedModel loaded = load_model(flags.model.resolved_path());
   printer->begin();
-  for (const Setup& setup : setups) measure(flags, model, setup, cases, log, *printer);
+  for (const Setup& setup : setups) {
+    if (is_of_lookup) {
+      measure_lookup(flags, loaded, setup, log, *printer);
+    } else {
+      measure(flags, loaded.model, setup, cases, log, *printer);
+    }
+  }
   printer->end();
 }
 
@@ -292,6 +352,11 @@ void add_bench_command(CLI::App& app) {
        "(-ub) most tokens in one forward pass; what suits the device and its memory when neither is given");
   list("-t,--threads", flags->threads, "CPU threads; 0: all");
   command->add_option("-r,--repetitions", flags->repetitions, "how often each test is timed")->capture_default_str();
+  command
+      ->add_option("--lookup-text", flags->lookup_text,
+                   "instead of random tokens: ask the model the text in this file and time -n tokens of its answer "
+                   "without prompt lookup, with auto and with on")
+      ->type_name("FILE");
   command->add_option("-o,--output", flags->output, "how results are written")
       ->type_name("md|csv|json|jsonl")
       ->capture_default_str();

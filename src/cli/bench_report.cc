@@ -60,26 +60,34 @@ nlohmann::ordered_json as_json(const BenchResult& r) {
   json["bytes_per_token"] = or_null(r.bytes_per_token);
   json["limit_bytes_per_second"] = or_null(r.limit_bytes_per_second);
   json["limit_share"] = or_null(r.limit_share());
+  json["lookup"] = r.lookup.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(r.lookup);
+  json["tokens_per_pass"] = or_null(r.tokens_per_pass);
+  json["drafts_accepted"] = or_null(r.drafts_accepted);
   return json;
 }
 
 class MarkdownPrinter : public BenchPrinter {
  public:
+  explicit MarkdownPrinter(bool is_of_lookup)
+      : test_width_(is_of_lookup ? 26 : 15), last_column_(is_of_lookup ? "drafts" : "of the read limit") {}
+
   void begin() override {
-    write_stdout(line("model", "size", "params", "backend", "threads", "ubatch", "test", "t/s", "of the read limit"));
+    write_stdout(line("model", "size", "params", "backend", "threads", "ubatch", "test", "t/s", last_column_));
     write_stdout(
-        fmt::format("| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->6} | {:->15} | {:->18} | {:->20} |\n", "",
-                    ":", ":", "", ":", ":", ":", ":", ":"));
+        fmt::format("| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->6} | {:->{}} | {:->18} | {:->20} |\n", "",
+                    ":", ":", "", ":", ":", ":", test_width_, ":", ":"));
   }
 
   void add(const BenchResult& r) override {
-    std::string limit = "–";
+    std::string last = "–";
     if (const auto share = r.limit_share()) {
-      limit = fmt::format("{:.0f}% of {:.1f} GB/s", 100.0 * *share, *r.limit_bytes_per_second / 1e9);
+      last = fmt::format("{:.0f}% of {:.1f} GB/s", 100.0 * *share, *r.limit_bytes_per_second / 1e9);
+    } else if (r.tokens_per_pass && r.drafts_accepted) {
+      last = fmt::format("{:.2f}/pass, {:.0f}% right", *r.tokens_per_pass, 100.0 * *r.drafts_accepted);
     }
     write_stdout(line(r.model_type, size(r.model_size), parameters(r.model_n_params), r.backend,
                       std::to_string(r.n_threads), std::to_string(r.n_ubatch), r.test(),
-                      fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()), limit));
+                      fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()), last));
   }
 
  private:
@@ -91,12 +99,15 @@ class MarkdownPrinter : public BenchPrinter {
     const double millions = static_cast<double>(count) / 1e6;
     return millions < 1000.0 ? fmt::format("{:.2f} M", millions) : fmt::format("{:.2f} B", millions / 1000.0);
   }
-  static std::string line(std::string_view model, std::string_view size, std::string_view params,
-                          std::string_view backend, std::string_view threads, std::string_view ubatch,
-                          std::string_view test, std::string_view speed, std::string_view limit) {
-    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>6} | {:>15} | {:>18} | {:>20} |\n", model,
-                       size, params, backend, threads, ubatch, test, speed, limit);
+  std::string line(std::string_view model, std::string_view size, std::string_view params, std::string_view backend,
+                   std::string_view threads, std::string_view ubatch, std::string_view test, std::string_view speed,
+                   std::string_view last) const {
+    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>6} | {:>{}} | {:>18} | {:>20} |\n", model,
+                       size, params, backend, threads, ubatch, test, test_width_, speed, last);
   }
+
+  int test_width_;
+  std::string_view last_column_;
 };
 
 class CsvPrinter : public BenchPrinter {
@@ -145,6 +156,7 @@ std::string BenchResult::test() const {
   if (n_gen > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", n_gen);
   if (n_depth > 0) name += fmt::format(" @ d{}", n_depth);
   if (n_sequences > 1) name += fmt::format(" x {}", n_sequences);
+  if (!lookup.empty()) name += fmt::format(" lookup {}", lookup);
   return name;
 }
 
@@ -165,8 +177,8 @@ std::optional<double> BenchResult::limit_share() const {
   return avg_ts() * *bytes_per_token / *limit_bytes_per_second;
 }
 
-std::unique_ptr<BenchPrinter> make_bench_printer(std::string_view format) {
-  if (format == "md") return std::make_unique<MarkdownPrinter>();
+std::unique_ptr<BenchPrinter> make_bench_printer(std::string_view format, bool is_of_lookup) {
+  if (format == "md") return std::make_unique<MarkdownPrinter>(is_of_lookup);
   if (format == "csv") return std::make_unique<CsvPrinter>();
   if (format == "json") return std::make_unique<JsonPrinter>();
   if (format == "jsonl") return std::make_unique<JsonLinesPrinter>();

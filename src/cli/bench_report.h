@@ -25,11 +25,16 @@ struct BenchResult {
   uint32_t n_gen = 0;
   uint32_t n_depth = 0;
   uint32_t n_sequences = 1;  // that run together; each has n_prompt, n_gen and n_depth tokens
-  std::string test_time;  // ISO 8601, UTC
+  std::string test_time;     // ISO 8601, UTC
   std::vector<uint64_t> samples_ns;
   // Only for pure generation on a CPU: what each token must read, and what the machine can read.
   std::optional<double> bytes_per_token;
   std::optional<double> limit_bytes_per_second;
+
+  // Only for answers to a text: how drafts were made for them, and what came of it.
+  std::string lookup;  // "off", "auto" or "on"; empty: another test
+  std::optional<double> tokens_per_pass;
+  std::optional<double> drafts_accepted;  // of 1
 
   std::string test() const;  // "pp512", "tg128 @ d1024", "tg128 @ d512 x 32"
   std::vector<double> samples_ts() const;
@@ -49,7 +54,8 @@ class BenchPrinter {
   virtual void end() {}
 };
 
-// "md", "csv", "json" or "jsonl"; throws kBadArgument otherwise.
-std::unique_ptr<BenchPrinter> make_bench_printer(std::string_view format);
+// "md", "csv", "json" or "jsonl"; throws kBadArgument otherwise. In Markdown the last column tells how far a test is
+// from the limit, or what drafts came to.
+std::unique_ptr<BenchPrinter> make_bench_printer(std::string_view format, bool is_of_lookup = false);
 
 }  // namespace carat::cli

@@ -44,6 +44,12 @@ Engine::Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const t
   }
 }
 
+void Engine::set_lookup(const LookupOptions& lookup) {
+  lookup.check();
+  lookup_ = lookup;
+  governor_ = LookupGovernor(lookup.mode, lookup.max_draft);
+}
+
 void Engine::check(const Request& request) const {
   if (request.prompt.empty()) fail(ErrorCode::kBadArgument, "the prompt has no tokens; begin it at least with <bos>");
   const uint32_t context = executor_->options().context;

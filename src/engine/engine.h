@@ -60,6 +60,8 @@ class Engine {
   exec::Executor& executor() { return *executor_; }
   const exec::Executor& executor() const { return *executor_; }
   const LookupOptions& lookup() const { return lookup_; }
+  // For requests that are submitted from now on. What auto has measured is forgotten. Throws as the constructor does.
+  void set_lookup(const LookupOptions& lookup);
   const text::Vocab& vocab() const { return *vocab_; }
   std::shared_ptr<const text::Vocab> shared_vocab() const { return vocab_; }
 

@@ -50,6 +50,21 @@ TEST(RunCommand, ASeedDecidesTheText) {
   EXPECT_GT((std::set<std::string>{text("1"), text("2"), text("3")}).size(), 1u);
 }
 
+TEST(RunCommand, LookupSaysWhatItDidAndChangesNothing) {
+  const auto answer = [](const std::string& mode) {
+    return run_carat({"run", "--device", "cpu", "--raw", "-p", "the fox, the dog, the fox, the dog, the fox, the", "-n",
+                      "60", "--temp", "0.7", "-s", "3", "--ignore-eos", "--no-loop-guard", "-v", "--lookup", mode});
+  };
+  const ProcessResult off = answer("off"), on = answer("on"), adaptive = answer("auto");
+  EXPECT_EQ(on.out, off.out);
+  EXPECT_EQ(adaptive.out, off.out);
+  EXPECT_THAT(on.err, testing::ContainsRegex("lookup [0-9.]+/pass, [0-9]+%"));
+  EXPECT_THAT(off.err, HasSubstr("prompt lookup: off"));
+  EXPECT_THAT(off.err, testing::Not(HasSubstr("/pass")));
+  // Without the flag it is auto where no text can depend on it.
+  EXPECT_THAT(run_carat({"run", "--device", "cpu", "-p", "Hi", "-n", "1", "-v"}).err, HasSubstr("prompt lookup: auto"));
+}
+
 TEST(RunCommand, ThoughtsStayOutOfTheAnswer) {
   const ProcessResult result = run_carat({"run", "--think", "-p", "What is 456 + 378?", "--temp", "0"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

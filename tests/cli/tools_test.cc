@@ -87,6 +87,51 @@ TEST(BenchCommand, GivesMarkdownCsvAndLines) {
   EXPECT_EQ(json::parse(bench("jsonl"))["n_depth"], 8);
 }
 
+TEST(BenchCommand, ComparesAnswersWithAndWithoutDrafts) {
+  TemporaryDirectory folder;
+  std::string text = "Repeat this: ";
+  for (int i = 0; i < 8; ++i) text += "the quick brown fox jumps over the lazy dog, ";
+  write_text(folder.file("text"), text);
+  const ProcessResult result = run_carat({"bench", "--device", "cpu", "--lookup-text", folder.file("text"), "-n", "60",
+                                          "-r", "1", "-t", "1", "-o", "json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("parts from")));  // the texts are the same
+  const json rows = json::parse(result.out);
+  ASSERT_EQ(rows.size(), 3u);
+  const char* modes[] = {"off", "auto", "on"};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i]["lookup"], modes[i]);
+    EXPECT_EQ(rows[i]["n_gen"], 60);
+    EXPECT_GT(rows[i]["n_depth"], 50);
+    EXPECT_GT(rows[i]["avg_ts"], 0.0);
+  }
+  EXPECT_EQ(rows[0]["tokens_per_pass"], 1.0);
+  EXPECT_TRUE(rows[0]["drafts_accepted"].is_null());
+  EXPECT_GT(rows[2]["tokens_per_pass"], 1.2);
+  EXPECT_GT(rows[2]["drafts_accepted"], 0.05);
+}
+
+TEST(PlotCommand, DrawsWhatBenchWrites) {
+  TemporaryDirectory folder;
+  const ProcessResult bench =
+      run_carat({"bench", "-p", "8", "-n", "2", "-d", "0,15,16,17", "-r", "1", "-t", "1", "-o", "json"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  write_text(folder.file("own.json"), bench.out);
+  write_text(folder.file("peer.csv"), "model_type,n_gen,n_depth,avg_ts\nx,128,0,20\nx,128,16,10\n");
+  const ProcessResult plot = run_carat({"plot", folder.file("own.json"), "peer:carat-demo=" + folder.file("peer.csv"),
+                                        "--title", "A & B", "-o", folder.file("plot.svg")});
+  ASSERT_EQ(plot.exit_code, 0) << plot.err;
+  const std::string svg = read_text(folder.file("plot.svg"));
+  EXPECT_THAT(svg, testing::StartsWith("<svg "));
+  EXPECT_THAT(svg, HasSubstr("A &amp; B"));
+  EXPECT_THAT(svg, HasSubstr("peer, carat-demo: 10.0 ± 0.0 t/s at depth 16"));
+  EXPECT_THAT(svg, HasSubstr("t/s at depth 17<"));
+
+  const ProcessResult missing = run_carat({"plot", "peer=" + folder.file("none.json")});
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("none.json"));
+}
+
 class PerplexityCommand : public testing::Test {
  protected:
   PerplexityCommand() {
