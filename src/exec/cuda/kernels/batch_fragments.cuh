@@ -28,8 +28,7 @@ __device__ __forceinline__ const uint32_t& word_of(const uint4& v, int index) {
 // the piece: columns (0, 2), (1, 3), (4, 6), (5, 7).
 struct FragmentsQ8 {
   static constexpr int kChunks = 4;
-  static constexpr int kItems = 1;  // steps gone through before the loop starts over
-  static constexpr int kDepth = 2;  // pieces in flight; divides the pieces of kItems steps
+  static constexpr int kDepth = 4;  // pieces in flight; half of it for two tiles of weight rows
   struct Regs {
     uint4 low, high;
     __half d;
@@ -60,8 +59,7 @@ __device__ __forceinline__ uint32_t chunk_nibbles(const uint4& q, int c, int i) 
 
 struct FragmentsQ4 {
   static constexpr int kChunks = 4;
-  static constexpr int kItems = 2;
-  static constexpr int kDepth = 4;
+  static constexpr int kDepth = 6;
   struct Regs {
     uint4 q;
     __half d;
@@ -84,7 +82,6 @@ struct FragmentsQ4 {
 // scale * q - minimum, both rounded to fp16 once.
 struct FragmentsQ4K {
   static constexpr int kChunks = 4;
-  static constexpr int kItems = 2;
   static constexpr int kDepth = 4;
   struct Regs {
     uint4 q;
@@ -119,7 +116,6 @@ struct FragmentsQ4K {
 
 struct FragmentsQ5K {
   static constexpr int kChunks = 4;
-  static constexpr int kItems = 2;
   static constexpr int kDepth = 4;
   struct Regs {
     FragmentsQ4K::Regs base;
@@ -147,7 +143,6 @@ struct FragmentsQ5K {
 
 struct FragmentsQ6K {
   static constexpr int kChunks = 4;
-  static constexpr int kItems = 2;
   static constexpr int kDepth = 4;
   struct Regs {
     uint4 q;
@@ -183,8 +178,7 @@ struct FragmentsQ6K {
 template <bool kBrain>
 struct Fragments16Bit {
   static constexpr int kChunks = 2;
-  static constexpr int kItems = 1;
-  static constexpr int kDepth = 2;
+  static constexpr int kDepth = 4;
   struct Regs {
     uint4 values[2];
   };
@@ -214,8 +208,7 @@ using FragmentsBF16 = Fragments16Bit<true>;
 
 struct FragmentsF32 {
   static constexpr int kChunks = 1;
-  static constexpr int kItems = 1;
-  static constexpr int kDepth = 2;
+  static constexpr int kDepth = 4;
   struct Regs {
     uint4 low, high;
   };

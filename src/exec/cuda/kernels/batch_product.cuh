@@ -14,6 +14,8 @@
 //
 // Bound by HBM for few rows: every weight byte is read once. At 64 rows the tensor cores are nearly as busy (16 mma for
 // 544 bytes of Q8_0), and the activations of wide matrices no longer fit one SM: hence the splits.
+#include <numeric>
+
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/batch_fragments.cuh"
 #include "exec/cuda/kernels/batch_product.h"
@@ -21,16 +23,18 @@
 
 namespace carat::cuda {
 
+inline constexpr uint32_t kBatchWarps = 8;
+
 // One instantiation: kN tiles of 8 activation rows, kM tiles of 16 weight rows a warp. With 64 rows two weight tiles
 // share each read of the activations; shared memory could not deliver them otherwise.
 template <int kTilesN, int kTilesM>
 struct BatchVariant {
   static constexpr int kN = kTilesN, kM = kTilesM;
-  static constexpr uint32_t kWarps = kM == 1 ? 16 : 8;
+  static constexpr uint32_t kWarps = kBatchWarps;
   static constexpr uint32_t kThreads = 32 * kWarps;
-  // For few rows, what a norm needs beside it on the SM stays free, so that the next kernel is there when this one
+  // For few rows two blocks fit on a SM: that of the next kernel has asked for its first weights by the time this one
   // ends.
-  static constexpr int kRegisters = kM > 1 ? 255 : kN > 2 ? 128 : 96;
+  static constexpr uint32_t kBlocks = kN <= 2 ? 2 : 1;
 };
 constexpr uint32_t batch_weight_tiles(uint32_t rows) { return rows > 32 ? 2 : 1; }
 
@@ -38,7 +42,9 @@ constexpr uint32_t batch_weight_tiles(uint32_t rows) { return rows > 32 ? 2 : 1;
 constexpr uint32_t batch_slab_bytes(uint32_t steps, uint32_t rows) {
   return steps * kBatchStepChunks * batch_tiles(rows) * 32 * 16;
 }
-constexpr uint32_t batch_heads_bytes(uint32_t rows) { return 16 * batch_tiles(rows) * 32 * 16; }
+constexpr uint32_t batch_heads_bytes(uint32_t rows) {
+  return kBatchWarps * batch_weight_tiles(rows) * batch_tiles(rows) * 32 * 16;
+}
 constexpr uint32_t batch_shared_bytes(uint32_t steps, uint32_t rows) {
   return batch_slab_bytes(steps, rows) + batch_heads_bytes(rows);
 }
@@ -165,8 +171,8 @@ struct BatchBlock {
     const auto range = [&](uint32_t w) { return items * w / kWarps; };
     const uint32_t begin = range(warp), end = range(warp + 1);
 
-    constexpr int kDepth = Fragments::kDepth, kItems = Fragments::kItems;
-    static_assert(kItems * kPieces % kDepth == 0);
+    // The loop covers as many steps as it takes for a piece to meet its buffer again.
+    constexpr int kDepth = Fragments::kDepth / kM, kItems = std::lcm(kDepth, kPieces) / kPieces;
     Loaded buffer[kDepth];
     uint32_t wanted = end - begin;  // steps not asked for completely
     Cursor load{begin / slab, begin % slab};
@@ -284,23 +290,19 @@ struct BatchBlock {
     }
   }
 
-  // The results of a tile: lane 4 g + t has weight rows g and g + 8 of activation rows 2 t and 2 t + 1.
-  __device__ __forceinline__ void store(const Tile& tile, const Sums& sums) const {
-    // A loop that is not unrolled over registers goes through local memory; unrolled, its functions would fill the
-    // instruction cache, and tiles are rarely completed.
-    float staged[kN][kM][4];
-#pragma unroll
-    for (int i = 0; i < kM * kN * 4; ++i) staged[i / 4 % kN][i / 4 / kN][i % 4] = sums[i / 4 / kN][i / 4 % kN][i % 4];
+  // The results of a tile: lane 4 g + t has weight rows g and g + 8 of activation rows 2 t and 2 t + 1. Not unrolled,
+  // because gelu and soft-cap would fill the instruction cache; the sums move down instead, as registers have no index.
+  __device__ __forceinline__ void store(const Tile& tile, Sums& sums) const {
 #pragma unroll 1
     for (int n = 0; n < kN; ++n) {
-#pragma unroll 1
+#pragma unroll
       for (int e = 0; e < 2; ++e) {
         const uint32_t row = n * kBatchTileRows + lane % 4 * 2 + e;
         const float factor = scale[row];
         float most = 0.0f;
-#pragma unroll 1
+#pragma unroll
         for (int m = 0; m < kM; ++m) {
-          const float first = staged[n][m][e] * factor, second = staged[n][m][2 + e] * factor;
+          const float first = sums[m][0][e] * factor, second = sums[m][0][2 + e] * factor;
           const uint32_t output = tile.row + (geglu ? 8 : 16) * m + lane / 4;
           if (geglu) {
             most = max_bits(most, put_result(0, output, row, gelu(first) * second));
@@ -310,6 +312,11 @@ struct BatchBlock {
           }
         }
         if (job.largest != nullptr) note_largest(row, most);
+      }
+#pragma unroll
+      for (int i = 4; i < kN * 4; ++i) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m) sums[m][i / 4 - 1][i % 4] = sums[m][i / 4][i % 4];
       }
     }
   }
@@ -339,7 +346,7 @@ struct BatchBlock {
 
 // All parts of a job have the same packing here.
 template <typename Fragments, typename Variant>
-__global__ void __maxnreg__(Variant::kRegisters)
+__global__ void __launch_bounds__(Variant::kThreads, Variant::kBlocks)
     batch_product_kernel(const __grid_constant__ BatchJob job, const __grid_constant__ BatchCut cut,
                          const __grid_constant__ BatchScratch scratch, uint32_t slab_bytes) {
   extern __shared__ __align__(16) unsigned char memory[];
