@@ -209,20 +209,11 @@ std::string explain_table(const Plan& plan, const PlanRequest& request) {
                                         "over the bus";
 }
 
-// Why decode steps of this model cannot run batched; empty: they can.
-std::string unbatchable(const model::Config& config) {
-  return config.experts > 0 ? "expert layers need their rows sorted: a pass of matrix products does that" : "";
-}
-
 // Which decode steps run batched. Results are kept for whole buckets of rows, so that padding rows have room too.
-void choose_batched_rows(Plan& plan, const model::Config& config, const PlanRequest& request) {
+void choose_batched_rows(Plan& plan, const PlanRequest& request) {
   const auto wish = request.kernels.find("batch");
-  const std::string unable = unbatchable(config);
-  if (wish == "mma" && !unable.empty()) {
-    fail(ErrorCode::kBadArgument, "--kernels batch=mma is not possible: {}", unable);
-  }
   const bool all_gemm = request.kernels.find("decode") == "gemm" && wish != "mma";
-  if (wish == "gemm" || all_gemm || !unable.empty()) return;
+  if (wish == "gemm" || all_gemm) return;
   plan.outputs = std::max(plan.outputs, batch_bucket(std::min(request.sequences, kBatchRows)));
   plan.batch_from = kBatchedFrom;
   plan.batch_rows = batch_filled_bucket(std::min(plan.outputs, kBatchRows));
@@ -278,13 +269,12 @@ class Decisions {
     add("launch", plan_.use_graphs ? "graph" : "single", "one launch for a whole step");
   }
 
-  void decide_batch(const model::Config& config) {
+  void decide_batch() {
     const bool batched = plan_.batch_rows > 0;
     add("batch", batched ? "mma" : "gemm",
         batched ? fmt::format("decode steps of {} to {} rows read each quantised weight once", plan_.batch_from,
                               plan_.batch_rows)
-        : plan_.use_matvec ? unbatchable(config)
-                           : "decode=gemm was asked for");
+                : "decode=gemm was asked for");
   }
 
   void decide_overlap() {
@@ -407,7 +397,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   plan.sparse = choose_sparse_attention(config, gpu, request.kernels, request.context);
   plan.sequences = request.sequences;
   plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
-  choose_batched_rows(plan, config, request);
+  choose_batched_rows(plan, request);
   plan.free_bytes = gpu.free_bytes;
   plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);
   const size_t layout = place_layers(plan, model, gpu, request);
@@ -430,7 +420,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   decisions.decide_experts(config);
   decisions.decide_table();
   decisions.decide_decode();
-  decisions.decide_batch(config);
+  decisions.decide_batch();
   decisions.decide_overlap();
   decisions.decide_attention(config);
   decisions.decide_long_prompts();

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/kernels/batch_rows.h"
 #include "exec/cuda/made_up_gpus.h"
@@ -54,6 +53,7 @@ TEST(PlanBatch, ResultsHaveRoomForWholeBuckets) {
     EXPECT_THAT(decision(plan).reason, HasSubstr(std::to_string(plan.batch_rows) + " rows"));
   }
   EXPECT_EQ(plan_of(model, 1, 64).batch_rows, 64u);
+  EXPECT_EQ(plan_of(model_of("26b-a4b", "q4_0"), 1, 64).batch_rows, 64u);
 }
 
 TEST(PlanBatch, WishesAreGranted) {
@@ -66,21 +66,6 @@ TEST(PlanBatch, WishesAreGranted) {
   EXPECT_LT(by_gemm.scratch_bytes, batched.scratch_bytes);
   EXPECT_EQ(plan_of(model, 32, 64, "decode=gemm").batch_rows, 0u) << "every pass by matrix products";
   EXPECT_EQ(plan_of(model, 32, 64, "decode=gemm,batch=mma").batch_rows, 64u);
-}
-
-TEST(PlanBatch, ExpertsRunByMatrixProducts) {
-  const model::Model& model = model_of("26b-a4b", "q4_0");
-  const Plan plan = plan_of(model, 32, 64);
-  EXPECT_EQ(plan.batch_rows, 0u);
-  EXPECT_EQ(decision(plan).name, "gemm");
-  EXPECT_THAT(decision(plan).reason, HasSubstr("expert"));
-  try {
-    plan_of(model, 32, 64, "batch=mma");
-    FAIL() << "granted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kBadArgument);
-    EXPECT_THAT(error.what(), HasSubstr("batch=mma"));
-  }
 }
 
 }  // namespace
