@@ -8,7 +8,7 @@
 //   k:     chunks of 128 columns of both operands pass through a ring in shared memory, filled by cp.async
 //   grid:  row tiles first, in bands of 16, so that blocks that run at the same time share weights and rows in L2
 //
-//   ring slot: rows [kTileRows][high, low][128] | their scales [kTileRows][4] | sums | weights [128] | their high bits
+//   ring slot: rows [high, low][kTileRows][128] | their scales | their sums | weights [128 rows] | their high bits
 //   after it:  each warp's own scales of its 32 weight rows, decoded to fp32 once a chunk
 //
 // An integer c of a product becomes a float without a conversion: the accumulator starts as the bits of 1.5 * 2^23, so
@@ -26,6 +26,13 @@
 namespace carat::cuda {
 
 inline constexpr int kMmqThreads = 256;
+// Cards with shared memory for two blocks an SM get kernels that leave registers for two; the others' single block may
+// have all of them and reads further ahead.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200))
+inline constexpr int kMmqBlocksPerSm = 2;
+#else
+inline constexpr int kMmqBlocksPerSm = 1;
+#endif
 inline constexpr uint32_t kMmqBand = 16;  // row tiles
 
 inline constexpr uint32_t kMmqMagicBits = 0x4b400000u;  // of kMmqMagic
@@ -59,8 +66,8 @@ class MmqTile {
   static constexpr uint32_t kWeights = kRowSums + (kSums ? kTileRows * 16 : 0);
   static constexpr uint32_t kHigh = kWeights + kMmqColumns * Weights::kQuantPieces * 16;
   static_assert(kHigh + kMmqColumns * Weights::kHighBytes == kMemory.slot && kSlots >= 2);
-  // Blocks whose loads the compiler may move ahead of one another; the largest tiles have no registers for that.
-  static constexpr int kBlocksAtOnce = kRowTiles * (kBytes + (kSums || kHalves ? 1 : 0)) > 4 ? 1 : 4;
+  // Blocks of 32 columns whose loads the compiler may move ahead of one another.
+  static constexpr int kBlocksAtOnce = kMmqBlocksPerSm == 1 ? 3 : 1;
   static constexpr uint32_t kOutStride = kWarpColumns * 2 + 16;  // bytes of a result row on its way out
   static_assert(8 * kWarpRows * kOutStride <= kMemory.slot * kSlots);
 
@@ -100,17 +107,18 @@ class MmqTile {
     for (uint32_t chunk = 0; chunk < job_.chunks; ++chunk) {
       copy_async_wait<kSlots - 2>();
       __syncthreads();  // this chunk is there, and nobody reads the slot and the scales that are written next
-      const uint32_t ahead = chunk + kSlots - 1;
-      if (ahead < job_.chunks) {
+      store_scales(raw, chunk);
+      if (chunk + 1 < job_.chunks) raw = Weights::load_scales(view_, scale_row_, chunk + 1);
+      __syncwarp();
+      const uint32_t slot = ring_ + read_slot * kMemory.slot, ahead = chunk + kSlots - 1;
+      multiply(slot, 0);
+      if (ahead < job_.chunks) {  // behind the first block, whose reads of shared memory would wait for these copies
         copy_weights(write_slot, ahead);
         copy_rows(write_slot, ahead);
       }
       copy_async_commit();
-      store_scales(raw, chunk);
-      if (chunk + 1 < job_.chunks) raw = Weights::load_scales(view_, scale_row_, chunk + 1);
-      __syncwarp();
 #pragma unroll kBlocksAtOnce
-      for (uint32_t block = 0; block < 4; ++block) multiply(ring_ + read_slot * kMemory.slot, block);
+      for (uint32_t block = 1; block < 4; ++block) multiply(slot, block);
       read_slot = read_slot + 1 == kSlots ? 0 : read_slot + 1;
       write_slot = write_slot + 1 == kSlots ? 0 : write_slot + 1;
     }
@@ -156,37 +164,46 @@ class MmqTile {
                  job_.x.quants + (source + row / kTileRows) * kMmqChunk + piece * 16, true);
     }
     if (threadIdx.x < kTileRows * (kSums ? 2 : 1)) {
-      const uint32_t row = threadIdx.x % kTileRows;
+      const uint32_t group = threadIdx.x % kTileRows / 16;  // of 16 rows, whose scales of a chunk are 16 pieces
       const float* source = threadIdx.x < kTileRows ? job_.x.scales : job_.x.sums;
-      copy_async(base + kScales + threadIdx.x * 16,
-                 source + (static_cast<uint64_t>(first_row_ + row) * job_.chunks + chunk) * 4, true);
+      copy_async(
+          base + kScales + threadIdx.x * 16,
+          source + (static_cast<uint64_t>(first_row_ / 16 + group) * job_.chunks + chunk) * 64 + threadIdx.x % 16 * 4,
+          true);
     }
   }
 
-  // Each lane decodes the scales of one of the warp's weight rows: [scale, second][block][row].
+  // Each lane decodes the scales of one of the warp's weight rows: [scale, second][block][row], the eight rows that
+  // thread t of a quad multiplies (8 j + 2 t and the next one) side by side.
   __device__ __forceinline__ void store_scales(const typename Weights::Raw& raw, uint32_t chunk) const {
+    const uint32_t lane = threadIdx.x % 32, place = lane / 2 % 4 * 8 + lane / 8 * 2 + lane % 2;
     float first[4], second[4];
     Weights::decode(raw, chunk, first, second);
 #pragma unroll
     for (uint32_t block = 0; block < 4; ++block) {
-      const uint32_t at = warp_scales_ + (block * kWarpColumns + threadIdx.x % 32) * 4;
+      const uint32_t at = warp_scales_ + (block * kWarpColumns + place) * 4;
       store_shared(at, first[block]);
       if constexpr (kSums || kHalves) store_shared(at + kSecond, second[block]);
     }
   }
   static constexpr uint32_t kSecond = 4 * kWarpColumns * 4;
 
+  static __device__ __forceinline__ void load_scales(float2 (&scales)[4], uint32_t at) {
+#pragma unroll
+    for (uint32_t pair = 0; pair < 2; ++pair) {
+      const uint4 v = load_shared_16(at + pair * 16);
+      scales[2 * pair] = make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
+      scales[2 * pair + 1] = make_float2(__uint_as_float(v.z), __uint_as_float(v.w));
+    }
+  }
+
   __device__ __forceinline__ void multiply(uint32_t slot, uint32_t block) {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     MmqColumns columns;
     Weights::load_columns(columns, slot + kWeights, slot + kHigh, warp_column_, block);
     float2 first[4], second[4];  // of this lane's two columns of each tile
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t at = warp_scales_ + (block * kWarpColumns + j * 8 + 2 * t) * 4;
-      first[j] = load_shared_floats(at);
-      if constexpr (kSums || kHalves) second[j] = load_shared_floats(at + kSecond);
-    }
+    load_scales(first, warp_scales_ + block * (kWarpColumns * 4) + t * 32);
+    if constexpr (kSums || kHalves) load_scales(second, warp_scales_ + kSecond + block * (kWarpColumns * 4) + t * 32);
 #pragma unroll
     for (uint32_t i = 0; i < kRowTiles; ++i) {
       uint32_t a[kBytes][4];
@@ -195,14 +212,10 @@ class MmqTile {
         // Two pieces a block: the swizzle turns the step to the next one into an exclusive or.
         load_matrices(a[part], ((slot + row_pieces_) ^ (block * 32)) + (part * kTileRows + i * 16) * 128);
       }
-      const uint32_t row = warp_row_ + i * 16 + g;
-      Promotion rows(__uint_as_float(load_shared(slot + kScales + row * 16 + block * 4)),
-                     __uint_as_float(load_shared(slot + kScales + (row + 8) * 16 + block * 4)));
-      float sum[2] = {};
-      if constexpr (kSums) {
-        sum[0] = __uint_as_float(load_shared(slot + kRowSums + row * 16 + block * 4));
-        sum[1] = __uint_as_float(load_shared(slot + kRowSums + (row + 8) * 16 + block * 4));
-      }
+      const uint32_t scales = slot + kScales + (warp_row_ / 16 + i) * 256 + block * 64 + g * 8;
+      const Promotion rows(load_shared_floats(scales));
+      float2 sum{};
+      if constexpr (kSums) sum = load_shared_floats(scales + (kRowSums - kScales));
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
         float(&acc)[4] = acc_[i][j];
@@ -223,8 +236,8 @@ class MmqTile {
           rows.add(acc, c, first[j]);
         }
         if constexpr (kSums) {
-          acc[0] -= second[j].x * sum[0], acc[1] -= second[j].y * sum[0];
-          acc[2] -= second[j].x * sum[1], acc[3] -= second[j].y * sum[1];
+          acc[0] -= second[j].x * sum.x, acc[1] -= second[j].y * sum.x;
+          acc[2] -= second[j].x * sum.y, acc[3] -= second[j].y * sum.y;
         }
       }
     }
@@ -233,7 +246,7 @@ class MmqTile {
   // Integers to floats for the lane's two rows, g and g + 8 of a tile.
   struct Promotion {
     float scale[2], high_scale[2], constant[2];
-    __device__ Promotion(float upper, float lower) : scale{upper, lower} {
+    explicit __device__ Promotion(const float2& scales) : scale{scales.x, scales.y} {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         high_scale[r] = 128.0f * scale[r];
@@ -319,7 +332,7 @@ class MmqTile {
 };
 
 template <Packing packing, MmqActivations activations, int kRowTiles>
-__global__ void __launch_bounds__(kMmqThreads, 1) mmq_kernel(const __grid_constant__ MmqProduct job) {
+__global__ void __launch_bounds__(kMmqThreads, kMmqBlocksPerSm) mmq_kernel(const __grid_constant__ MmqProduct job) {
   extern __shared__ __align__(128) unsigned char memory[];
   MmqTile<packing, activations, kRowTiles>(job, memory).run();
 }

@@ -16,8 +16,8 @@ namespace carat::cuda {
 struct MmqRows {
   MmqActivations activations = MmqActivations::kInt16;
   int8_t* quants = nullptr;  // [rows][chunks][bytes a value][128]
-  float* scales = nullptr;   // [rows][chunks * 4]
-  float* sums = nullptr;     // [rows][chunks * 4], sums of the rounded values
+  float* scales = nullptr;   // [rows / 16][chunks][4 blocks][16], of row r at mmq_scale_place(r)
+  float* sums = nullptr;     // of the rounded values, likewise
 };
 
 // One matrix of a launch and the first of its columns in the result.

@@ -18,12 +18,14 @@ __device__ __forceinline__ float round_up_to_15_bits(float scale) {
 template <int kBytes>
 struct Row {
   int8_t* quants;
-  float* scales;
+  float* scales;  // of block 0; each block is 16 further
   float* sums;
-  __device__ Row(const MmqRows& rows, uint64_t row, uint32_t chunks)
-      : quants(rows.quants + row * chunks * (kMmqChunk * kBytes)),
-        scales(rows.scales + row * chunks * 4),
-        sums(rows.sums + row * chunks * 4) {}
+  __device__ Row(const MmqRows& rows, uint32_t row, uint32_t chunks) {
+    const uint64_t first = static_cast<uint64_t>(row / 16) * chunks * 64 + mmq_scale_place(row);
+    quants = rows.quants + static_cast<uint64_t>(row) * chunks * (kMmqChunk * kBytes);
+    scales = rows.scales + first;
+    sums = rows.sums + first;
+  }
 
   // Rounds four of 32 neighbouring columns held by eight neighbouring threads. Called by whole warps.
   __device__ __forceinline__ void store(const float4& v, uint32_t column) const {
@@ -51,8 +53,8 @@ struct Row {
       *reinterpret_cast<uint32_t*>(to + kMmqChunk) = pack_bytes(a - 128 * ha, b - 128 * hb, c - 128 * hc, d - 128 * hd);
     }
     if (column % 32 == 0) {
-      scales[column / 32] = scale;
-      sums[column / 32] = scale * static_cast<float>(sum);
+      scales[column / 32 * 16] = scale;
+      sums[column / 32 * 16] = scale * static_cast<float>(sum);
     }
   }
 };

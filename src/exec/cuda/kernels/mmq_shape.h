@@ -27,6 +27,9 @@ constexpr uint32_t mmq_chunks(uint32_t cols) { return (cols + kMmqChunk - 1) / k
 // Rows of activation memory: tiles read whole, so what lies behind the last row must be readable.
 constexpr uint32_t mmq_padded_rows(uint32_t rows) { return (rows + kMmqTallest - 1) / kMmqTallest * kMmqTallest; }
 
+// Where the scale of row r is among those of its 16 rows: rows r and r + 8, which one thread multiplies, together.
+constexpr uint32_t mmq_scale_place(uint32_t row) { return row % 8 * 2 + row / 8 % 2; }
+
 // Bytes of a block's shared memory.
 struct MmqMemory {
   uint32_t slot;    // one chunk of both operands
