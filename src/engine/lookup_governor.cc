@@ -10,15 +10,21 @@ namespace {
 // Share of a plain pass that may be lost to drafts that turn out wrong.
 constexpr double kAllowance = 0.01;
 // The most the account may hold, in plain passes.
-constexpr double kMostSaved = 4.0;
-// Of a new measurement in the estimate of a pass.
-constexpr double kNewWeight = 0.25;
+constexpr double kMostSaved = 8.0;
+// Of a new measurement in the estimate of a pass, where it is below the estimate and where it is above. Passes are held
+// up by what else the machine does, never pushed on: low measurements tell more.
+constexpr double kLowWeight = 0.5;
+constexpr double kHighWeight = 0.125;
+// A pass that took longer than so many times its estimate was held up: it says nothing about its rows.
+constexpr double kMostDelay = 2.0;
 // What was measured longer ago is measured anew: the depth grows, and the machine may do other things.
 constexpr uint64_t kValidPasses = 64;
 // The fewest tokens a draft must be expected to yield before the time of its pass is known.
 constexpr double kWorthATry = 0.25;
 // What a count of drafted tokens keeps of itself when the next draft is counted.
 constexpr double kMemory = 0.9;
+
+double weight_of(double measured, double estimate) { return measured < estimate ? kLowWeight : kHighWeight; }
 
 }  // namespace
 
@@ -104,13 +110,15 @@ void LookupGovernor::record(const Pass& pass) {
   PassTime& time = times_[pass.rows];
   time.measured_at = passes_;
   if (++time.passes == 1) return;
-  time.seconds = time.passes == 2 ? pass.seconds : time.seconds + kNewWeight * (pass.seconds - time.seconds);
+  const double seconds = time.passes == 2 ? pass.seconds : std::min(pass.seconds, kMostDelay * time.seconds);
+  time.seconds =
+      time.passes == 2 ? seconds : time.seconds + weight_of(seconds, time.seconds) * (seconds - time.seconds);
   const PassTime* plain = time_of(pass.sequences);
   if (plain == nullptr) return;  // drafts that were not chosen here
   if (pass.rows == pass.sequences) {
-    account_ += kAllowance * pass.seconds;
+    account_ += kAllowance * seconds;
   } else {
-    account_ += plain->seconds * pass.tokens / pass.sequences - pass.seconds;
+    account_ += plain->seconds * pass.tokens / pass.sequences - seconds;
   }
   account_ = std::min(account_, kMostSaved * plain->seconds);
 }

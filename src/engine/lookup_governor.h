@@ -40,7 +40,8 @@ class DraftAcceptance {
 // drafts, and the time of one lost draft. What earlier drafts have won counts only up to a few passes, so that a text
 // that stops repeating itself cannot spend it.
 //
-// Not part of the account: the first pass of each number of rows, in which an executor may set things up.
+// Not part of the account: the first pass of each number of rows, in which an executor may set things up, and what a
+// pass takes beyond twice its usual time, when the machine did something else.
 class LookupGovernor {
  public:
   struct Offer {  // what one sequence could have drafted

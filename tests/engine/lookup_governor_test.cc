@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "support/random.h"
 
 namespace carat::engine {
 namespace {
@@ -112,6 +113,24 @@ TEST(LookupGovernor, NoticesThatTheMachineHasChanged) {
   const double seconds = simulation.seconds, plain = simulation.plain_seconds;
   simulation.make(8000, 7);
   EXPECT_LT(simulation.seconds - seconds, 0.4 * (simulation.plain_seconds - plain));
+}
+
+// Every eighth pass or so is held up by something else, for several passes' time.
+std::function<double(uint32_t)> held_up(double (*cost)(uint32_t)) {
+  return [cost, random = test::Random(3)](uint32_t rows) mutable {
+    return cost(rows) * random.uniform(0.9f, 1.1f) + (random.below(8) == 0 ? 5.0 : 0.0);
+  };
+}
+
+TEST(LookupGovernor, ABusyMachineDoesNotMatter) {
+  Simulation echo(held_up(nearly_free));
+  echo.make(4000, 7);
+  EXPECT_GT(echo.passes_with_drafts, 400u);
+  for (double (*cost)(uint32_t) : {nearly_free, proportional}) {
+    Simulation noise(held_up(cost));
+    noise.make(20000, 0);
+    EXPECT_LT(noise.seconds, 1.03 * noise.plain_seconds);
+  }
 }
 
 TEST(LookupGovernor, KeepsWithinTheRowsOfAPass) {
