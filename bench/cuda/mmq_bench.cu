@@ -75,7 +75,7 @@ void bench_shape(Card& card, const Shape& shape, uint32_t m, const NamedPacking&
   std::printf("%-12s %5u %-5s", shape.name, m, format.name);
   for (const MmqActivations activations : {MmqActivations::kInt8, MmqActivations::kInt16}) {
     const Rows rows(card, values.data(), m, shape.k, activations);
-    MmqJob job{.x = rows.view, .parts = 1, .rows = m, .leading = shape.n, .out = out.data()};
+    MmqJob job{.x = rows.view, .part = {}, .parts = 1, .rows = m, .leading = shape.n, .out = out.data()};
     const auto time = [&](uint32_t tile_rows) {
       return median_ms(card.stream, launches, [&](uint32_t i) {
         job.part[0] = {weights[i % copies], 0};
@@ -98,6 +98,7 @@ void bench_shape(Card& card, const Shape& shape, uint32_t m, const NamedPacking&
     card.gemm.run(values.data(), card.unpacked.data(), out.data(), m, shape.n, shape.k, card.stream.get());
   });
   std::printf("  %6.1f\n", operations / ms);
+  std::fflush(stdout);
 }
 
 void run(double limit, bool all_tiles) {
@@ -122,7 +123,7 @@ void run(double limit, bool all_tiles) {
 }  // namespace carat::cuda
 
 int main(int count, char** arguments) {
-  const double limit = count > 1 ? std::atof(arguments[1]) : 990.0;
+  const double limit = count > 1 ? std::atof(arguments[1]) : 1800.0;
   const bool all_tiles = count > 2 && std::strcmp(arguments[2], "tiles") == 0;
   if (!(limit > 0.0) || count > 3 || (count > 2 && !all_tiles)) {
     std::fprintf(stderr, "usage: carat_mmq_bench [matrix TOPS [tiles]]\n");
