@@ -88,7 +88,8 @@ struct Limits {
 
 class QuantisedCacheReferences : public testing::TestWithParam<Limits> {};
 
-// The independent fp32 logits have no rounded cache, so these figures are what the rounding costs.
+// The independent fp32 logits have no rounded cache, so these figures are what the rounding costs. Limits: what another
+// engine's CPU backend reaches with an fp16 cache (cuda_references_test.cc).
 TEST_P(QuantisedCacheReferences, StaysClose) {
   std::string why;
   if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
@@ -112,9 +113,9 @@ TEST_P(QuantisedCacheReferences, StaysClose) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DemoModels, QuantisedCacheReferences,
-                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.96, 1.0e-3},
-                                         Limits{"demo-e-q4_0.gguf", 0.96, 1.0e-3},
-                                         Limits{"demo-moe-q8_0.gguf", 0.96, 5.0e-3}),
+                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.974, 1.0e-4},
+                                         Limits{"demo-e-q4_0.gguf", 0.974, 1.4e-4},
+                                         Limits{"demo-moe-q8_0.gguf", 0.97, 2.4e-3}),
                          [](const testing::TestParamInfo<Limits>& parameter) {
                            std::string name = parameter.param.file;
                            name.resize(name.find('.'));

@@ -43,6 +43,7 @@ class SparseAttentionReferences : public testing::TestWithParam<Limits> {
     options.context = 4096;
     options.chunk = 256;
     options.outputs = 256;
+    options.kv_share_shortcut = false;  // with it the prompts of demo-e would end before their first global attention
     if (sparse) options.kernels = KernelChoices::parse("attention.long=sparse");
     cuda::PlanRequest request;
     request.context = options.context;
@@ -102,8 +103,8 @@ TEST_P(SparseAttentionReferences, LongPromptsAreAnsweredTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DemoModels, SparseAttentionReferences,
-                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.9, 1e-1},
-                                         Limits{"demo-moe-q8_0.gguf", 0.9, 1e-1}),
+                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.85, 5e-3},
+                                         Limits{"demo-moe-q8_0.gguf", 0.85, 5e-3}),
                          [](const testing::TestParamInfo<Limits>& parameter) {
                            std::string name = parameter.param.file;
                            name.resize(name.find('.'));

@@ -284,36 +284,6 @@ TEST(Plan, ChunkAsAskedFor) {
   EXPECT_EQ(make_plan(model, made_up_gpu(90, 141), request_of(50'000)).chunk, 4096u);
 }
 
-TEST(Plan, AQuantisedCacheTakesHalfAndFitsTwiceTheContext) {
-  const model::Model& model = model_of("12b", "q4_0");
-  const GpuFacts gpu = made_up_gpu(89, 12);
-  PlanRequest request = request_of(16'384);
-  request.chunk = 512;
-  const Plan half = make_plan(model, gpu, request);
-  request.kv_format = quant::Format::kQ8_0;
-  const Plan quantised = make_plan(model, gpu, request);
-  EXPECT_EQ(quantised.kv_format, quant::Format::kQ8_0);
-  // Heads of 256 and 512: a byte for each value and two for 32 of them.
-  EXPECT_EQ(quantised.kv_bytes * 32, half.kv_bytes * 17);
-  EXPECT_EQ(half.total_bytes - quantised.total_bytes, half.kv_bytes - quantised.kv_bytes);
-  EXPECT_GT(quantised.largest_context_now, half.largest_context_now);
-}
-
-TEST(Plan, CacheTypesTheKernelsDoNotHaveAreRefused) {
-  const model::Model& model = model_of("e4b", "q8_0");
-  PlanRequest request = request_of(4096);
-  for (const quant::Format format : {quant::Format::kF32, quant::Format::kQ4_0}) {
-    request.kv_format = format;
-    try {
-      make_plan(model, made_up_gpu(90, 141), request);
-      ADD_FAILURE() << quant::info(format).name;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-      EXPECT_THAT(error.what(), HasSubstr("-ctk"));
-    }
-  }
-}
-
 TEST(Plan, EverySequenceHasARowAndAnOutput) {
   PlanRequest request = request_of(256);
   request.sequences = 700;
@@ -328,7 +298,7 @@ TEST(Plan, KernelWishesAreGranted) {
   const Plan plan = make_plan(model, made_up_gpu(90, 141),
                               request_of(4096,
                                          "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,overlap=off,"
-                                         "attention=small"));
+                                         "attention=small,attention.long=dense"));
   EXPECT_FALSE(plan.placement.resident_bf16);
   EXPECT_FALSE(plan.placement.ple_on_device);
   EXPECT_FALSE(plan.use_matvec);

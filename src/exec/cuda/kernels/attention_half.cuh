@@ -15,7 +15,13 @@ class KeyValueRing {
   // k, v: [slots, hd] of one sequence and KV head.
   __device__ __forceinline__ KeyValueRing(uint32_t shared, const __half* k, const __half* v, uint32_t slots,
                                           uint32_t hd, const Keys& keys)
-      : shared_(shared), slots_(slots), hd_(hd), keys_(keys), length_(keys.end - keys.begin) {
+      : shared_(shared),
+        slots_(slots),
+        hd_(hd),
+        begin_(keys.begin),
+        length_(keys.end - keys.begin),
+        cursor_(keys),
+        remaining_(2 * keys.tiles) {
     const uint32_t chunk = threadIdx.x % L::kChunks;
     row_ = threadIdx.x / L::kChunks;
     chunk_in_row_ = chunk * 8 < hd;
@@ -45,20 +51,20 @@ class KeyValueRing {
   // One group per call, empty when no tile is left, so that the count in next() holds to the end. Rows outside the
   // range are zeros: what an unused slot holds may be NaN, and a probability of zero does not silence that.
   __device__ __forceinline__ void issue() {
-    if (fetched_ < 2 * keys_.tiles) {
-      const bool values = fetched_ % 2 == 1;
-      const uint32_t key = keys_.template key<T.bn>(fetched_ / 2);
-      const __half* source = (values ? v_ : k_) + static_cast<uint64_t>(key % slots_) * hd_;
+    if (remaining_ > 0) {
+      const bool values = remaining_ % 2 == 1;
+      const __half* source = (values ? v_ : k_) + static_cast<uint64_t>(cursor_.key % slots_) * hd_;
       const uint32_t tile = shared_ + write_ * L::kTileBytes;
       const uint32_t chunk = threadIdx.x % L::kChunks;
 #pragma unroll
       for (int pass = 0; pass < T.bn / kRowsPerPass; ++pass) {
         const uint32_t row = row_ + pass * kRowsPerPass;
-        const bool valid = chunk_in_row_ && key + row - keys_.begin < length_;
+        const bool valid = chunk_in_row_ && cursor_.key + row - begin_ < length_;
         copy_async(tile + chunk_offset<T.hd>(row, chunk), source, valid);
         source += static_cast<uint64_t>(kRowsPerPass) * hd_;
       }
-      ++fetched_;
+      --remaining_;
+      if (values) cursor_.advance();
       write_ = write_ + 1 == T.ring ? 0 : write_ + 1;
     }
     copy_async_commit();
@@ -68,9 +74,9 @@ class KeyValueRing {
   const __half* k_;
   const __half* v_;
   uint32_t slots_, hd_;
-  Keys keys_;
-  uint32_t length_;
-  uint32_t fetched_ = 0;  // tiles: even ones are keys, odd ones values
+  uint32_t begin_, length_;
+  typename Keys::template Cursor<T.bn> cursor_;  // at the tile to fetch next
+  uint32_t remaining_;                           // tiles to fetch: even keys, odd values
   uint32_t row_;
   bool chunk_in_row_;
   int read_ = 0, write_ = 0;

@@ -27,6 +27,13 @@ struct KeyRange {
   __device__ __forceinline__ uint32_t key(uint32_t i) const {
     return (first_tile + i) * kKeys;
   }
+  // That of one tile after the other.
+  template <int kKeys>
+  struct Cursor {
+    uint32_t key;
+    __device__ __forceinline__ explicit Cursor(const KeyRange& range) : key(range.first_tile * kKeys) {}
+    __device__ __forceinline__ void advance() { key += kKeys; }
+  };
 };
 
 // Some of the keys: `tiles` tiles in blocks of kSparseBlock keys, of which those in [begin, end) exist.
@@ -41,6 +48,18 @@ struct SelectedKeys {
     constexpr uint32_t kTilesOfBlock = kSparseBlock / kKeys;
     return blocks[i / kTilesOfBlock] * kSparseBlock + i % kTilesOfBlock * kKeys;
   }
+  template <int kKeys>
+  struct Cursor {
+    static_assert(kKeys == kSparseBlock);
+    const uint16_t* next;
+    const uint16_t* end;
+    uint32_t key;
+    __device__ __forceinline__ explicit Cursor(const SelectedKeys& keys)
+        : next(keys.blocks), end(keys.blocks + keys.tiles), key(*next * kSparseBlock) {}
+    __device__ __forceinline__ void advance() {
+      if (++next < end) key = *next * kSparseBlock;
+    }
+  };
 };
 
 // What each row may see: its own position and `span` keys before it.

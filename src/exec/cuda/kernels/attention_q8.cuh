@@ -40,15 +40,22 @@ class QuantisedTransfers {
  public:
   __device__ __forceinline__ QuantisedTransfers(const QuantisedPlane& keys, const QuantisedPlane& values,
                                                 uint32_t slots, uint32_t hd, const Keys& range)
-      : keys_(keys), values_(values), slots_(slots), hd_(hd), range_(range), length_(range.end - range.begin) {}
+      : keys_(keys),
+        values_(values),
+        slots_(slots),
+        hd_(hd),
+        begin_(range.begin),
+        length_(range.end - range.begin),
+        cursor_(range),
+        remaining_(2 * range.tiles) {}
 
   // One group per call, empty when no tile is left. Rows outside the range become zeros, scales too: an unused slot may
   // hold anything. place(row, chunk): where 16 values go.
   template <typename Place>
   __device__ __forceinline__ void issue(Place place, uint32_t scales) {
-    if (fetched_ < 2 * range_.tiles) {
-      const bool is_values = fetched_ % 2 == 1;
-      const uint32_t key = range_.template key<T.bn>(fetched_ / 2);
+    if (remaining_ > 0) {
+      const bool is_values = remaining_ % 2 == 1;
+      const uint32_t key = cursor_.key;
       // Pointer by pointer: a reference to either plane would put both into local memory.
       const int8_t* quants = is_values ? values_.quants : keys_.quants;
       const __half* plane_scales = is_values ? values_.scales : keys_.scales;
@@ -58,15 +65,16 @@ class QuantisedTransfers {
 #pragma unroll
       for (int pass = 0; pass < T.bn / kRowsPerPass; ++pass) {
         const uint32_t row = threadIdx.x / kRowChunks + pass * kRowsPerPass;
-        const bool valid = chunk_in_row && key + row - range_.begin < length_;
+        const bool valid = chunk_in_row && key + row - begin_ < length_;
         copy_async(place(row, chunk), source + static_cast<uint64_t>(row) * hd_, valid);
       }
       if (threadIdx.x < T.bn * kScalePieces) {
-        const bool valid = key + threadIdx.x / kScalePieces - range_.begin < length_;
+        const bool valid = key + threadIdx.x / kScalePieces - begin_ < length_;
         const __half* from = plane_scales + static_cast<uint64_t>(slot) * L::kScaleColumns + threadIdx.x * 4;
         copy_async_8(scales + threadIdx.x * 8, from, valid);
       }
-      ++fetched_;
+      --remaining_;
+      if (is_values) cursor_.advance();
     }
     copy_async_commit();
   }
@@ -74,9 +82,9 @@ class QuantisedTransfers {
  private:
   QuantisedPlane keys_, values_;
   uint32_t slots_, hd_;
-  Keys range_;
-  uint32_t length_;
-  uint32_t fetched_ = 0;  // tiles: even ones are keys, odd ones values
+  uint32_t begin_, length_;
+  typename Keys::template Cursor<T.bn> cursor_;  // at the tile to fetch next
+  uint32_t remaining_;                           // tiles to fetch: even keys, odd values
 };
 
 // ---------------------------------------------------------------------------------------------------------- prompts
