@@ -147,6 +147,32 @@ void bench_experts(const Bench& bench) {
   std::printf("\n");
 }
 
+// What surrounds the expert products of 26B-A4B.
+void bench_sorting(const Bench& bench) {
+  std::printf("\n%-15s | sort us | combine us, GB/s\n", "experts");
+  for (const uint32_t tokens : {512u, 2048u, 4096u}) {
+    const uint32_t total = tokens * Experts::kUsed;
+    std::vector<uint32_t> list(total);
+    for (uint32_t i = 0; i < total; ++i) list[i] = static_cast<uint32_t>(i * uint64_t{2654435761u} % Experts::kExperts);
+    const auto ids = to_device(list);
+    const DeviceArray<uint32_t> offsets(Experts::kExperts + 1, "benchmark output"), source(total, "benchmark output"),
+        place(total, "benchmark output");
+    const auto weights = filled<float>(total, kFloats);
+    const auto sorted = filled<__nv_bfloat16>(uint64_t{total} * Experts::kD, kBfloats);
+    const DeviceArray<__nv_bfloat16> out(uint64_t{tokens} * Experts::kD, "benchmark output");
+    const double sort = median_ms(bench.stream, 8, [&](uint32_t) {
+      moe_sort(ids.data(), tokens, Experts::kUsed, Experts::kExperts, offsets.data(), source.data(), place.data(),
+               bench.how());
+    });
+    const double combine = median_ms(bench.stream, 8, [&](uint32_t) {
+      moe_combine(sorted.data(), place.data(), weights.data(), tokens, Experts::kUsed, Experts::kD, out.data(),
+                  bench.how());
+    });
+    std::printf("%5u %-9s | %7.1f | %7.1f %5.0f\n", tokens, "tokens", sort * 1e3, combine * 1e3,
+                static_cast<double>(sorted.bytes() + out.bytes()) / combine * 1e-6);
+  }
+}
+
 struct DenseShape {
   const char* name;
   uint32_t matrices, n, k;  // as many matrices of n rows
@@ -231,6 +257,7 @@ int main(int count, char** arguments) {
     check(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
     bench.sm_count = static_cast<uint32_t>(value);
     bench_experts(bench);
+    if (!widths) bench_sorting(bench);
     bench_dense(bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "carat_wgmma_bench: %s\n", error.what());

@@ -75,7 +75,6 @@ void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uin
   router_in = carver.take<float>(m * w.d);
   router_logits = carver.take<float>(m * w.experts);
   expert_ids = carver.take<uint32_t>(m * w.used);
-  expert_counts = carver.take<uint32_t>(w.experts);
   expert_offsets = carver.take<uint32_t>(w.experts + 1);
   expert_source = carver.take<uint32_t>(m * w.used);
   expert_place = carver.take<uint32_t>(m * w.used);

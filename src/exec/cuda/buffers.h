@@ -93,7 +93,7 @@ struct WideBuffers {
   // Mixture of experts
   float* router_in;      // [rows, d]
   float* router_logits;  // [rows, experts]
-  uint32_t *expert_ids, *expert_counts, *expert_offsets, *expert_source, *expert_place;
+  uint32_t *expert_ids, *expert_offsets, *expert_source, *expert_place;
   float* expert_weights;
   __nv_bfloat16* expert_in;       // [rows, d]
   __nv_bfloat16* expert_gate_up;  // [rows * used, 2 F_expert]

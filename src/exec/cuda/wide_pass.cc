@@ -69,8 +69,8 @@ void CudaExecutor::product(const MatrixGroup& group, size_t first, size_t last, 
   uint32_t before = 0, columns = 0;
   for (size_t p = 0; p < first; ++p) before += group.parts[p].rows;
   for (size_t p = first; p < last; ++p) columns += group.parts[p].rows;
-  if (!by_mmq(group)) {
   if (dequantises(group)) return product_by_warpgroups(group, first, last, a, out, rows);
+  if (!by_mmq(group)) {
     const std::vector<PackedView> parts(group.parts.begin() + static_cast<ptrdiff_t>(first),
                                         group.parts.begin() + static_cast<ptrdiff_t>(last));
     const __nv_bfloat16* resident = group.bf16 == nullptr ? nullptr : group.bf16 + uint64_t{before} * group.cols();
@@ -290,8 +290,8 @@ void CudaExecutor::wide_experts(uint32_t index, WidePass& pass) {
   gemm_.run(wide_.router_in, weights.router, wide_.router_logits, pass.rows, config.experts, widths_.d, stream_.get());
   moe_route(wide_.router_logits, weights.expert_scale, pass.rows, config.experts, used, wide_.expert_ids,
             wide_.expert_weights, how());
-  moe_sort(wide_.expert_ids, pass.rows, used, config.experts, wide_.expert_counts, wide_.expert_offsets,
-           wide_.expert_source, wide_.expert_place, how());
+  moe_sort(wide_.expert_ids, pass.rows, used, config.experts, wide_.expert_offsets, wide_.expert_source,
+           wide_.expert_place, how());
   mark(Step::kRouter, index, pass);
 
   if (plan_.warpgroup_experts) {

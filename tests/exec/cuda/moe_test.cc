@@ -91,13 +91,11 @@ class MoeSortTest : public GpuTest {
     offsets[experts] = static_cast<uint32_t>(source.size());
 
     const auto device_ids = upload(ids);
-    const auto counts = poisoned<uint32_t>(experts);
     const auto found_offsets = poisoned<uint32_t>(experts + 1);
     const auto found_source = poisoned<uint32_t>(ids.size());
     const DeviceArray<uint32_t> out(ids.size(), "test output");
     const auto found_place = run_twice<uint32_t>(out, [&] {
-      moe_sort(device_ids.data(), rows, used, experts, counts.data(), found_offsets.data(), found_source.data(),
-               out.data(), how_);
+      moe_sort(device_ids.data(), rows, used, experts, found_offsets.data(), found_source.data(), out.data(), how_);
     });
     EXPECT_EQ(download(found_offsets), offsets);
     EXPECT_EQ(download(found_source), source);
@@ -135,23 +133,27 @@ TEST_F(MoeSortTest, PromptChunks) {
 }
 
 TEST_F(MoeSortTest, SmallCombine) {
-  for (const uint32_t d : {32u, 300u, 2816u}) {
-    constexpr uint32_t kRows = 9, kUsed = 8;
-    const RandomValues<__nv_bfloat16> sorted(size_t{kRows} * kUsed * d, 1.0f, d);
-    const RandomValues<float> weights(size_t{kRows} * kUsed, 0.3f, d + 1);
-    std::vector<uint32_t> place(kRows * kUsed);
+  struct Case {
+    uint32_t d, used;
+  };
+  for (const Case& c : {Case{32, 8}, Case{296, 3}, Case{296, 1}, Case{64, 16}, Case{64, 9}, Case{2816, 8}}) {
+    const uint32_t d = c.d, used = c.used;
+    constexpr uint32_t kRows = 9;
+    const RandomValues<__nv_bfloat16> sorted(size_t{kRows} * used * d, 1.0f, d);
+    const RandomValues<float> weights(size_t{kRows} * used, 0.3f, d + 1);
+    std::vector<uint32_t> place(kRows * used);
     std::iota(place.begin(), place.end(), 0u);
     test::Random random(d);
     for (size_t i = place.size(); i > 1; --i) std::swap(place[i - 1], place[random.below(i)]);
     const auto device_place = upload(place);
     const DeviceArray<__nv_bfloat16> out(size_t{kRows} * d, "test output");
     const auto found = run_twice<__nv_bfloat16>(out, [&] {
-      moe_combine(sorted.device.data(), device_place.data(), weights.device.data(), kRows, kUsed, d, out.data(), how_);
+      moe_combine(sorted.device.data(), device_place.data(), weights.device.data(), kRows, used, d, out.data(), how_);
     });
     for (size_t i = 0; i < found.size(); ++i) {
       double wanted = 0.0;
-      for (size_t s = 0; s < kUsed; ++s) {
-        const size_t pair = i / d * kUsed + s;
+      for (size_t s = 0; s < used; ++s) {
+        const size_t pair = i / d * used + s;
         wanted += double{weights.floats[pair]} * double{sorted.floats[place[pair] * d + i % d]};
       }
       ASSERT_NEAR(value_of(found[i]), wanted, std::abs(wanted) / 250.0 + 1e-6) << "element " << i;

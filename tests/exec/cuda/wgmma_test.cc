@@ -273,12 +273,14 @@ TEST(WgmmaTiles, GroupedWidthFollowsTheMean) {
 }
 
 TEST(WgmmaTiles, DenseWidthFillsTheMultiprocessors) {
-  EXPECT_EQ(wgmma_dense_width(20, 1000, 132), 32u);
-  EXPECT_EQ(wgmma_dense_width(2048, 336, 132), 256u);  // 31B gate and up
-  EXPECT_EQ(wgmma_dense_width(512, 20, 132), 96u);     // E4B down: 120 tiles of 96 instead of 40 of 256
+  EXPECT_EQ(wgmma_dense_width(20, 1000, 132, true), 32u);
+  EXPECT_EQ(wgmma_dense_width(2048, 336, 132, true), 256u);  // 31B gate and up
+  EXPECT_EQ(wgmma_dense_width(512, 336, 132, true), 256u);   // ... where narrower tiles would dequantise twice
+  EXPECT_EQ(wgmma_dense_width(512, 20, 132, true), 96u);     // E4B down: 120 tiles of 96 instead of 40 of 256
+  EXPECT_EQ(wgmma_dense_width(512, 20, 132, false), 96u);
   for (const uint32_t rows : {1u, 31u, 100u, 512u, 2048u, 8192u}) {
     for (const uint32_t row_tiles : {1u, 20u, 160u}) {
-      const uint32_t width = wgmma_dense_width(rows, row_tiles, 132);
+      const uint32_t width = wgmma_dense_width(rows, row_tiles, 132, true);
       EXPECT_TRUE(std::count(std::begin(kWgmmaWidths), std::end(kWgmmaWidths), width) == 1) << width;
       EXPECT_GE(wgmma_most_tiles(rows, 1, row_tiles, width), uint64_t{wgmma_ceil(rows, width)} * row_tiles);
     }

@@ -1,5 +1,5 @@
-// Mixture of experts: routing, sorting of prompt rows, and the expert products of decode. The routing kernels are bound
-// by latency; the decode products by the weight bytes of the selected experts.
+// Mixture of experts: routing, and the expert products of decode. Routing is bound by latency; the decode products by
+// the weight bytes of the selected experts.
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/moe.h"
 #include "exec/cuda/kernels/packings.cuh"
@@ -77,72 +77,6 @@ __global__ void moe_route_kernel(const float* logits, const float* expert_scale,
     ids[static_cast<uint64_t>(row) * used + lane] = my_id;
     weights[static_cast<uint64_t>(row) * used + lane] =
         my_weight / fmaxf(chosen_sum, 6.103515625e-5f) * expert_scale[my_id];
-  }
-}
-
-__global__ void moe_count_kernel(const uint32_t* ids, uint32_t total, uint32_t* counts) {
-  wait_for_predecessor();
-  release_successor();
-  const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < total) atomicAdd(&counts[ids[i]], 1);
-}
-
-// One block: exclusive scan of the counts into offsets; counts become running positions for the scatter.
-__global__ void moe_scan_kernel(uint32_t experts, uint32_t* counts, uint32_t* offsets) {
-  wait_for_predecessor();
-  release_successor();
-  if (threadIdx.x != 0) return;
-  uint32_t running = 0;
-  for (uint32_t e = 0; e < experts; ++e) {
-    offsets[e] = running;
-    running += counts[e];
-    counts[e] = offsets[e];
-  }
-  offsets[experts] = running;
-}
-
-// Places rows in row order within an expert, so that results do not depend on the order atomics happen in: one warp per
-// expert walks all (row, slot) pairs.
-__global__ void moe_scatter_kernel(const uint32_t* ids, uint32_t total, uint32_t used, const uint32_t* offsets,
-                                   uint32_t* source, uint32_t* place) {
-  wait_for_predecessor();
-  release_successor();
-  const uint32_t expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  __shared__ uint32_t warp_counts[32];
-  // Each warp takes a contiguous share; first count, then place.
-  const uint32_t share = (total + warps - 1) / warps;
-  const uint32_t begin = min(total, warp * share), end = min(total, begin + share);
-  uint32_t count = 0;
-  for (uint32_t i = begin + lane; i < begin + (end - begin + 31) / 32 * 32; i += 32) {
-    count += __popc(__ballot_sync(0xffffffffu, i < end && ids[i] == expert));
-  }
-  if (lane == 0) warp_counts[warp] = count;
-  __syncthreads();
-  uint32_t at = offsets[expert];
-  for (uint32_t w = 0; w < warp; ++w) at += warp_counts[w];
-  for (uint32_t i = begin + lane; i < begin + (end - begin + 31) / 32 * 32; i += 32) {
-    const bool hit = i < end && ids[i] == expert;
-    const uint32_t mask = __ballot_sync(0xffffffffu, hit);
-    if (hit) {
-      const uint32_t to = at + __popc(mask & ((1u << lane) - 1));
-      source[to] = i / used;
-      place[i] = to;
-    }
-    at += __popc(mask);
-  }
-}
-
-__global__ void moe_combine_kernel(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights,
-                                   uint32_t used, uint32_t d, __nv_bfloat16* out) {
-  wait_for_predecessor();
-  release_successor();
-  const uint64_t row = blockIdx.x;
-  for (uint32_t c = threadIdx.x; c < d; c += blockDim.x) {
-    float sum = 0.0f;
-    for (uint32_t s = 0; s < used; ++s) {
-      sum += weights[row * used + s] * __bfloat162float(sorted[static_cast<uint64_t>(place[row * used + s]) * d + c]);
-    }
-    out[row * d + c] = __float2bfloat16_rn(sum);
   }
 }
 
@@ -253,21 +187,6 @@ void moe_down(const PackedView& down, uint32_t d, const QuantisedRows& acts, con
               uint32_t rows, uint32_t used, float* out, const Launch& how) {
   launch("moe_down", moe_down_kernel, dim3((d + 31) / 32, rows), dim3(256), 0, how, down, d, acts, ids, weights, used,
          out);
-}
-
-void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* counts, uint32_t* offsets,
-              uint32_t* source, uint32_t* place, const Launch& how) {
-  const uint32_t total = rows * used;
-  check(cudaMemsetAsync(counts, 0, experts * sizeof(uint32_t), how.stream), "moe_sort");
-  launch("moe_count", moe_count_kernel, dim3((total + 255) / 256), dim3(256), 0, Launch{how.stream, false}, ids, total,
-         counts);
-  launch("moe_scan", moe_scan_kernel, dim3(1), dim3(32), 0, how, experts, counts, offsets);
-  launch("moe_scatter", moe_scatter_kernel, dim3(experts), dim3(512), 0, how, ids, total, used, offsets, source, place);
-}
-
-void moe_combine(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights, uint32_t rows, uint32_t used,
-                 uint32_t d, __nv_bfloat16* out, const Launch& how) {
-  launch("moe_combine", moe_combine_kernel, dim3(rows), dim3(256), 0, how, sorted, place, weights, used, d, out);
 }
 
 }  // namespace carat::cuda

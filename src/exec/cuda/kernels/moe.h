@@ -35,10 +35,11 @@ void moe_down(const PackedView& down, uint32_t d, const QuantisedRows& acts, con
 
 // --- prompt chunks: rows sorted by expert ---------------------------------------------------------------------------
 // offsets [experts + 1]: where each expert's rows start in sorted order; source [rows * used]: the activation row of
-// each sorted row; place [rows, used]: where each (row, slot) went. counts [experts] is scratch.
-void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* counts, uint32_t* offsets,
-              uint32_t* source, uint32_t* place, const Launch& how);
-// out[r] = sum over s of weights[r][s] * sorted[place[r][s]]; sorted [rows * used, d] bf16, out [rows, d] bf16.
+// each sorted row; place [rows, used]: where each (row, slot) went. Rows of an expert keep their order.
+void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* offsets, uint32_t* source,
+              uint32_t* place, const Launch& how);
+// out[r] = sum over s of weights[r][s] * sorted[place[r][s]]; sorted [rows * used, d] bf16, out [rows, d] bf16, d a
+// multiple of 8.
 void moe_combine(const __nv_bfloat16* sorted, const uint32_t* place, const float* weights, uint32_t rows, uint32_t used,
                  uint32_t d, __nv_bfloat16* out, const Launch& how);
 // out[i] = a[source[i]] w[expert of i]^T for all sorted rows i: bf16 tensor-core product over ragged groups.

@@ -33,18 +33,14 @@ __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// Integers become floats without a conversion instruction: bits p, p + 1 ... of a word, taken as mantissa bits of
-// 2^(23 - p), add exactly their value to it. d * (q - zero) is then one fused product with the constant
-// (2^(23 - p) + zero) * d, which is exact in fp32 for a d of 11 bits and p >= 8, and so is the result until it is
-// rounded to bf16.
-//
-// 32768 + byte `index` of the word (p = 8).
+// 32768 + byte `index` of the word, without a conversion instruction: the byte becomes bits 8 to 15 of the mantissa.
 template <int kIndex>
 __device__ __forceinline__ float biased(uint32_t word) {
   return __uint_as_float(__byte_perm(word, 0x47000000u, 0x7404 | (kIndex << 4)));
 }
 
-// d * (byte - zero) of two bytes.
+// d * (byte - zero) of two bytes. (32768 + zero) * d is exact in fp32 for a d of 11 bits and the zeros used here, and
+// so is the result of the fused product before it is rounded to bf16.
 __device__ __forceinline__ uint32_t scaled_pair(uint32_t bytes, float d, float minus_bias_d) {
   return bf16_pair(fmaf(biased<0>(bytes), d, minus_bias_d), fmaf(biased<1>(bytes), d, minus_bias_d));
 }
@@ -105,41 +101,22 @@ struct Fragments<Packing::kQ8> : StepFragments<2> {
   }
 };
 
-// Byte j of piece c: columns j and j + 16 of block c. A lane's two bytes hold four quants, in the low halves those of
-// the first 16 columns; moved up by 8 bits, three of them lie where a mantissa can take them, and the fourth does
-// unmoved.
-struct FourQuants {
-  static constexpr float kFirstBias = 32768.0f, kSecondBias = 128.0f;  // columns 2t and 2t + 1 of the first 16
-  static constexpr float kLaterBias = 2048.0f;                         // both of the last 16
-  float first, second, later_first, later_second;                      // each with its bias
-
-  __device__ explicit FourQuants(uint32_t bytes) {
-    const uint32_t moved = bytes << 8;
-    first = __uint_as_float((moved & 0x00000f00u) | 0x47000000u);
-    later_first = __uint_as_float((moved & 0x0000f000u) | 0x45000000u);
-    second = __uint_as_float((moved & 0x000f0000u) | 0x43000000u);
-    later_second = __uint_as_float((bytes & 0x0000f000u) | 0x45000000u);
-  }
-};
-
+// Byte j of piece c: columns j and j + 16 of block c.
 template <>
 struct Fragments<Packing::kQ4> : StepFragments<1> {
   static constexpr int kSlots = 4;
   __device__ __forceinline__ void make(int block, uint32_t (&a)[4][4]) const {
-    constexpr float kZero = 8.0f;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const int piece = 2 * block + i;
-        const float d = half_of(scales[row], piece);
-        const float first = -(FourQuants::kFirstBias + kZero) * d, second = -(FourQuants::kSecondBias + kZero) * d;
-        const float later = -(FourQuants::kLaterBias + kZero) * d;
+        const float d = half_of(scales[row], piece), minus_bias_d = -32776.0f * d;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const FourQuants q(bytes(row, 0, piece, half));
-          a[2 * i][row + 2 * half] = bf16_pair(fmaf(q.first, d, first), fmaf(q.second, d, second));
-          a[2 * i + 1][row + 2 * half] = bf16_pair(fmaf(q.later_first, d, later), fmaf(q.later_second, d, later));
+          const uint32_t both = bytes(row, 0, piece, half);
+          a[2 * i][row + 2 * half] = scaled_pair(both & 0x0f0fu, d, minus_bias_d);
+          a[2 * i + 1][row + 2 * half] = scaled_pair((both >> 4) & 0x0f0fu, d, minus_bias_d);
         }
       }
     }
@@ -150,6 +127,10 @@ struct Fragments<Packing::kQ4> : StepFragments<1> {
 template <>
 struct Fragments<Packing::kQ4K> : StepFragments<1> {
   static constexpr int kSlots = 4;
+  __device__ static uint32_t pair(uint32_t bytes, float scale, float minimum) {
+    return bf16_pair(fmaf(biased<0>(bytes) - 32768.0f, scale, -minimum),
+                     fmaf(biased<1>(bytes) - 32768.0f, scale, -minimum));
+  }
   __device__ __forceinline__ void make(int block, uint32_t (&a)[4][4]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -159,11 +140,9 @@ struct Fragments<Packing::kQ4K> : StepFragments<1> {
         k_header(scales[row], 2 * block + i, scale, minimum);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const FourQuants q(bytes(row, 0, 2 * block + i, half));
-          a[2 * i][row + 2 * half] = bf16_pair(fmaf(q.first - FourQuants::kFirstBias, scale, -minimum),
-                                               fmaf(q.second - FourQuants::kSecondBias, scale, -minimum));
-          a[2 * i + 1][row + 2 * half] = bf16_pair(fmaf(q.later_first - FourQuants::kLaterBias, scale, -minimum),
-                                                   fmaf(q.later_second - FourQuants::kLaterBias, scale, -minimum));
+          const uint32_t both = bytes(row, 0, 2 * block + i, half);
+          a[2 * i][row + 2 * half] = pair(both & 0x0f0fu, scale, minimum);
+          a[2 * i + 1][row + 2 * half] = pair((both >> 4) & 0x0f0fu, scale, minimum);
         }
       }
     }

@@ -138,13 +138,15 @@ void wgmma_product(const WgmmaProduct& product, uint32_t sm_count, const Launch&
   CARAT_CHECK(product.offsets != nullptr || product.groups == 1);
   if (product.total == 0) return;
   const WgmmaJob job = describe(product);
+  const Packing packing = product.parts.front().weights.packing;
   if (width == 0) {
-    width = product.offsets == nullptr ? wgmma_dense_width(product.total, job.row_tiles, sm_count)
-                                       : wgmma_grouped_width(product.total, product.groups);
+    width = product.offsets == nullptr
+                ? wgmma_dense_width(product.total, job.row_tiles, sm_count, packing != Packing::kBF16)
+                : wgmma_grouped_width(product.total, product.groups);
   }
   const uint64_t tiles = wgmma_most_tiles(product.total, product.groups, job.row_tiles, width);
   const auto blocks = static_cast<uint32_t>(std::min<uint64_t>(tiles, sm_count));
-  switch (product.parts.front().weights.packing) {
+  switch (packing) {
     case Packing::kQ8:
       return launch_wgmma_product<Packing::kQ8>(job, width, blocks, how);
     case Packing::kQ4:
