@@ -233,7 +233,6 @@ class Decisions {
     add("gemm.weights",
         resident           ? "resident"
         : plan_.dequantise ? "dequantised"
-  // What wishes for warpgroup products cannot have is refused here, and the kernel of experts named.
                            : "unpacked",
         resident           ? "a bf16 copy of the weights fits"
         : mmq              ? "products of matrices that are not quantised, and of experts, unpack theirs first"
@@ -241,6 +240,7 @@ class Decisions {
                            : "no room for a bf16 copy of the weights: each product unpacks its own first");
   }
 
+  // What wishes for warpgroup products cannot have is refused here, and the kernel of experts named.
   void decide_experts(const model::Config& config) {
     const auto refuse = [&](const char* wished) {
       fail(
