@@ -99,15 +99,6 @@ class CudaExecutor final : public exec::Executor {
   void finish_wide(std::span<const exec::Row> rows, WidePass& pass, uint32_t stopped_at);
   void head_from_hidden();
 
-  // --- narrow_pass.cc
-  struct NarrowPass {
-    uint32_t rows = 0;
-    uint32_t buffer = 0;  // which of the two x buffers holds the residual stream
-    ResidualNorm pending{};
-  };
-  void run_narrow(std::span<const exec::Row> rows);
-  void fill_control(std::span<const exec::Row> rows, uint32_t bucket);
-  void decode_step(uint32_t rows);
   // --- wide_products.cc
   bool dequantises(const MatrixGroup& group) const;
   void product_by_warpgroups(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a,
@@ -117,6 +108,15 @@ class CudaExecutor final : public exec::Executor {
   void experts_by_mma(uint32_t index, const WidePass& pass);
   const __nv_bfloat16* expert_gate_up_bf16(uint32_t index);
 
+  // --- narrow_pass.cc
+  struct NarrowPass {
+    uint32_t rows = 0;
+    uint32_t buffer = 0;  // which of the two x buffers holds the residual stream
+    ResidualNorm pending{};
+  };
+  void run_narrow(std::span<const exec::Row> rows);
+  void fill_control(std::span<const exec::Row> rows, uint32_t bucket);
+  void decode_step(uint32_t rows);
   NarrowPass enter_narrow(uint32_t rows);
   NarrowPass begin_narrow(uint32_t rows);
   void narrow_ple(uint32_t rows);

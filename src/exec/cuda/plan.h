@@ -44,15 +44,15 @@ struct Plan {
   quant::Format kv_format = quant::Format::kF16;  // or Q8_0
   WeightPlacement placement;
   GemmChoice gemm;
-  SplitPlan split;
   bool dequantise = false;         // products without bf16 copies dequantise their weights themselves (wgmma)
   bool warpgroup_experts = false;  // expert products by wgmma; otherwise by mma.sync on bf16 weights
+  SplitPlan split;
   bool use_graphs = true;
-  bool overlap = true;                   // programmatic dependent launch
-  bool use_matvec = true;                // decode by matrix-vector kernels; otherwise by matrix products
+  bool overlap = true;                      // programmatic dependent launch
+  bool use_matvec = true;                   // decode by matrix-vector kernels; otherwise by matrix products
   uint32_t batch_from = 0, batch_rows = 0;  // decode steps of this many rows run batched; 0: none do
-  uint32_t attention_shared_memory = 0;  // bytes a block of prompt attention may take; decides its tiles
-  std::optional<SparseAttention> sparse;  // how long prompts choose their keys; none: they see all
+  uint32_t attention_shared_memory = 0;     // bytes a block of prompt attention may take; decides its tiles
+  std::optional<SparseAttention> sparse;    // how long prompts choose their keys; none: they see all
   WeightBytes weights;
   std::vector<KvGroupPlan> kv;  // of the layers on the GPU
   uint64_t kv_bytes = 0;
@@ -78,11 +78,11 @@ struct Plan {
 };
 
 // From the most comfortable placement to the tightest, the first that fits: bf16 copies of the weights (where products
-// read any) and large chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks again; and then,
-// unless the number of layers was asked for, one layer after the other on the CPU. A context that was asked for is
-// never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement. Throws
-// kUnsupported for a GPU, model or type of the cache the kernels cannot run, kBadArgument for a kernel wish this GPU
-// cannot grant and for 0 layers.
+// read any) and large chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks
+// again; and then, unless the number of layers was asked for, one layer after the other on the CPU. A context that was
+// asked for is never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement.
+// Throws kUnsupported for a GPU, model or type of the cache the kernels cannot run, kBadArgument for a kernel wish this
+// GPU cannot grant and for 0 layers.
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request);
 
 // Slots per sequence of an owner layer: whole tiles of 64 positions.
