@@ -1,7 +1,8 @@
 // Prompt products of quantised weights and quantised activations (mmq) at the shapes of real models: TOPS with 8-bit
-// and with 15-bit activations, and their share of the card's integer limit. Counted are two operations per weight and
-// row. Usage: carat_mmq_bench [matrix TOPS [tiles]]: the card's limit for 8-bit integers (by default that of an H200
-// through mma.sync, half its data sheet's); with "tiles" every tile height is timed, not only the chosen one.
+// and with 15-bit activations, and their share of the card's integer limit. Two operations per weight and row count.
+//
+// Usage: carat_mmq_bench [matrix TOPS [tiles]]: the card's limit for 8-bit integers (by default what bare mma.sync
+// reaches on an H200); with "tiles" every tile height is timed, not only the chosen one.
 //
 // Launches take turns over copies of the weights that together exceed L2, and run as one graph.
 #include <cstdio>

@@ -81,6 +81,31 @@ TEST_P(CudaExecutorTest, EveryFormatIsCloseToTheReference) {
   }
 }
 
+// The same products from quantised weights and activations: exact weights, and outputs in bf16 as before.
+TEST_P(CudaExecutorTest, IntegerProductsAreCloseToTheReference) {
+  struct Case {
+    Format format;
+    uint32_t widths;
+  };
+  for (const Case& c : {Case{Format::kQ8_0, 32}, Case{Format::kQ4_0, 32}, Case{Format::kQ5_0, 32},
+                        Case{Format::kQ4_K, 256}, Case{Format::kQ5_K, 256}, Case{Format::kQ6_K, 256}}) {
+    const auto model = test::tiny_model(GetParam(), c.widths, c.format);
+    const auto tokens = some_tokens(90, model->config().V, 3);
+    const auto reference = make_reference_executor(model, options_for(128));
+    const test::Logits expected = test::feed(*reference, 0, tokens, 128, 0);
+    for (const std::string kernels : {"gemm=mmq", "gemm=mmq,activations=int8"}) {
+      // 8-bit activations are coarser than bf16, and random weights magnify that.
+      const double tolerance = (kernels == "gemm=mmq" ? 1.0 : 2.0) * wide_tolerance(GetParam());
+      for (const uint32_t chunk : {90u, 33u}) {
+        const double error = relative_error(run(model, tokens, chunk, kernels), expected);
+        std::printf("%s %s chunk %u %s: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(),
+                    std::string(quant::info(c.format).name).c_str(), chunk, kernels.c_str(), error);
+        EXPECT_LT(error, tolerance) << quant::info(c.format).name << " " << kernels;
+      }
+    }
+  }
+}
+
 TEST_P(CudaExecutorTest, ChunksDoNotMatter) {
   const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
   const auto tokens = some_tokens(300, model->config().V, 5);

@@ -50,12 +50,17 @@ TEST_P(CudaRealWidths, CloseToTheReference) {
   struct Case {
     uint32_t chunk;
     double tolerance;
+    const char* kernels = "";
   };
-  for (const Case& c : {Case{kTokens, moe ? 0.15 : 0.03}, Case{1, moe ? 0.05 : 0.005}, Case{7, moe ? 0.05 : 0.005}}) {
+  for (const Case& c :
+       {Case{kTokens, moe ? 0.15 : 0.03}, Case{1, moe ? 0.05 : 0.005}, Case{7, moe ? 0.05 : 0.005},
+        Case{kTokens, moe ? 0.15 : 0.03, "gemm=mmq"}, Case{kTokens, moe ? 0.15 : 0.06, "gemm=mmq,activations=int8"}}) {
+    options.kernels = KernelChoices::parse(c.kernels);
     const auto executor = make_cuda_executor(model, options);
     const double error = test::relative_error(test::feed(*executor, 0, tokens, c.chunk), expected);
-    std::printf("%s %s chunk %u: relative error %.2e\n", GetParam().preset, GetParam().recipe, c.chunk, error);
-    EXPECT_LT(error, c.tolerance) << "chunk " << c.chunk;
+    std::printf("%s %s chunk %u %s: relative error %.2e\n", GetParam().preset, GetParam().recipe, c.chunk, c.kernels,
+                error);
+    EXPECT_LT(error, c.tolerance) << "chunk " << c.chunk << " " << c.kernels;
   }
 }
 
