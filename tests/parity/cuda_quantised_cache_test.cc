@@ -89,7 +89,8 @@ struct Limits {
 class QuantisedCacheReferences : public testing::TestWithParam<Limits> {};
 
 // The independent fp32 logits have no rounded cache, so these figures are what the rounding costs. Limits: what another
-// engine's CPU backend reaches with an fp16 cache (cuda_references_test.cc).
+// engine's CPU backend reaches with an fp16 cache (cuda_references_test.cc), but for the top-1 of the mixture, where a
+// level that rounds the other way can flip an expert.
 TEST_P(QuantisedCacheReferences, StaysClose) {
   std::string why;
   if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
@@ -115,7 +116,7 @@ TEST_P(QuantisedCacheReferences, StaysClose) {
 INSTANTIATE_TEST_SUITE_P(DemoModels, QuantisedCacheReferences,
                          testing::Values(Limits{"demo-e-q8_0.gguf", 0.974, 1.0e-4},
                                          Limits{"demo-e-q4_0.gguf", 0.974, 1.4e-4},
-                                         Limits{"demo-moe-q8_0.gguf", 0.97, 2.4e-3}),
+                                         Limits{"demo-moe-q8_0.gguf", 0.96, 2.4e-3}),
                          [](const testing::TestParamInfo<Limits>& parameter) {
                            std::string name = parameter.param.file;
                            name.resize(name.find('.'));
