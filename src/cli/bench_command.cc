@@ -253,13 +253,23 @@ void measure(const BenchFlags& flags, const std::shared_ptr<const model::Model>&
   }
 }
 
+// What --lookup-text asks for.
+struct LookupCase {
+  std::vector<text::TokenId> prompt;
+  std::vector<uint32_t> lengths;  // of answers
+};
+
+LookupCase make_lookup_case(const BenchFlags& flags, const LoadedModel& loaded, std::string text) {
+  LookupCase c{question_tokens(*loaded.model, loaded.vocab, std::move(text)), parse_list("-n", flags.generations)};
+  std::erase(c.lengths, 0u);
+  if (c.lengths.empty())
+    fail(ErrorCode::kBadArgument, "nothing to measure: --lookup-text times generation, but -n is 0");
+  return c;
+}
+
 // Answers to a text with and without drafts.
 void measure_lookup(const BenchFlags& flags, const LoadedModel& loaded, const Setup& setup, const Logger& log,
-                    BenchPrinter& printer) {
-  const auto prompt = question_tokens(*loaded.model, loaded.vocab, read_text_file(flags.lookup_text));
-  std::vector<uint32_t> lengths = parse_list("-n", flags.generations);
-  std::erase(lengths, 0u);
-  if (lengths.empty()) fail(ErrorCode::kBadArgument, "nothing to measure: --lookup-text times generation, but -n is 0");
+                    const LookupCase& c, BenchPrinter& printer) {
   exec::ExecutorOptions options;
   flags.device.apply(options);
   options.log = log;
@@ -267,7 +277,7 @@ void measure_lookup(const BenchFlags& flags, const LoadedModel& loaded, const Se
   options.cancelled = &interrupted();
   const engine::LookupOptions lookup;
   options.outputs = 1 + lookup.max_draft;
-  const uint64_t context = prompt.size() + *std::max_element(lengths.begin(), lengths.end()) + 1;
+  const uint64_t context = c.prompt.size() + *std::max_element(c.lengths.begin(), c.lengths.end()) + 1;
   if (context > std::numeric_limits<uint32_t>::max()) fail(ErrorCode::kBadArgument, "-n and the text are too long");
   options.context = static_cast<uint32_t>(context);
   options.chunk = chosen_chunk(setup.batch, setup.micro_batch, options.context);
@@ -277,13 +287,13 @@ void measure_lookup(const BenchFlags& flags, const LoadedModel& loaded, const Se
   progress.clear();
   flags.device.explain_unused(*executor, log);
 
-  LookupBench bench(engine::Engine(std::move(executor), loaded.vocab, lookup), prompt);
+  LookupBench bench(engine::Engine(std::move(executor), loaded.vocab, lookup), c.prompt);
   const exec::Executor& runs_on = bench.engine().executor();
   const Stoppable stoppable;
-  for (const uint32_t length : lengths) {
+  for (const uint32_t length : c.lengths) {
     for (const std::string_view mode : kLookupModes) {
       BenchResult result =
-          describe(*loaded.model, runs_on, setup, {0, length, static_cast<uint32_t>(prompt.size()), 1});
+          describe(*loaded.model, runs_on, setup, {0, length, static_cast<uint32_t>(c.prompt.size()), 1});
       result.lookup = mode;
       progress.show(result.test());
       const LookupBench::Runs runs =
@@ -318,11 +328,13 @@ void bench(const BenchFlags& flags) {
   const bool is_of_lookup = !flags.lookup_text.empty();
   const auto printer = make_bench_printer(flags.output, is_of_lookup);
   const Logger log = make_logger(flags.model.verbose);
+  std::string text = is_of_lookup ? read_text_file(flags.lookup_text) : std::string();
   const LoadedModel loaded = load_model(flags.model.resolved_path());
+  const LookupCase lookup = is_of_lookup ? make_lookup_case(flags, loaded, std::move(text)) : LookupCase();
   printer->begin();
   for (const Setup& setup : setups) {
     if (is_of_lookup) {
-      measure_lookup(flags, loaded, setup, log, *printer);
+      measure_lookup(flags, loaded, setup, log, lookup, *printer);
     } else {
       measure(flags, loaded.model, setup, cases, log, *printer);
     }

@@ -69,7 +69,7 @@ Words commands() {
 
 // The flags as `carat COMMAND --help` lists them, but with -ngl and its like as they are typed.
 Words flags_of(const std::string& command) {
-  static const std::set<std::string> typed_with_one_dash = {"--ngl", "--ub", "--fa", "--ctk", "--ctv", "--pg"};
+  static const std::set<std::string> typed_with_one_dash = {"--ngl", "--ub", "--fa", "--ctk", "--ctv", "--pg", "--npl"};
   Words flags;
   for (const std::string& line : lines_of(run_carat({command, "--help"}).out)) {
     std::smatch match;

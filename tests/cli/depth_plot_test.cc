@@ -20,7 +20,7 @@ using testing::Not;
 
 // What an XML reader insists on, for the part of XML such pictures use; empty: well-formed.
 std::string xml_problem(const std::string& text) {
-  static const std::regex tag(R"(<(/?)([a-zA-Z]+)((?:\s+[a-zA-Z:-]+="[^"<]*")*)\s*(/?)>)");
+  static const std::regex tag(R"(<(/?)([a-zA-Z]+)((?:\s+[a-zA-Z0-9:-]+="[^"<]*")*)\s*(/?)>)");
   static const std::regex stray(R"([<>]|&(?!(?:amp|lt|gt|quot);))");
   std::vector<std::string> open;
   size_t roots = 0;

@@ -40,6 +40,7 @@ TEST(ExitCodes, BadUsageIsOne) {
   expect_refused({"bench", "-o", "xml"}, 1, "-o xml");
   expect_refused({"bench", "-pg", "5"}, 1, "-pg 5");
   expect_refused({"bench", "--lookup-text", "/nowhere"}, 2, "/nowhere");
+  expect_refused({"bench", "--lookup-text", "/dev/null", "-n", "0"}, 1, "--lookup-text");
   expect_refused({"run", "-p", "x", "--lookup", "perhaps"}, 1, "--lookup perhaps");
   expect_refused({"run", "-p", "x", "--lookup-draft", "0"}, 1, "--lookup-draft 0");
   expect_refused({"run", "-p", "x", "--lookup-ngram", "1"}, 1, "--lookup-ngram 1");
