@@ -28,16 +28,21 @@ __device__ __forceinline__ const uint32_t& word_of(const uint4& v, int index) {
 // the piece: columns (0, 2), (1, 3), (4, 6), (5, 7).
 struct FragmentsQ8 {
   static constexpr int kChunks = 4;
-  static constexpr int kDepth = 4;  // pieces in flight; half of it for two tiles of weight rows
   struct Regs {
     uint4 low, high;
     __half d;
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    const auto* q = static_cast<const uint4*>(w.quants) + cell * 16 + piece * 4 + t;
-    r.low = load_stream(q);
-    r.high = load_stream(q + 8);
-    r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + piece * 4 + t);
+  struct Source {
+    const uint4* quants;
+    const __half* scales;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    return {static_cast<const uint4*>(w.quants) + cell * 16 + t, static_cast<const __half*>(w.scales) + cell * 8 + t};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    r.low = load_stream(from.quants + step * 16 + piece * 4);
+    r.high = load_stream(from.quants + step * 16 + piece * 4 + 8);
+    r.d = __ldg(from.scales + step * 8 + piece * 4);
   }
   static __device__ __forceinline__ void chunk(const Regs& r, int c, uint32_t (&f)[4]) {
     const uint4& half = c < 2 ? r.low : r.high;
@@ -59,14 +64,20 @@ __device__ __forceinline__ uint32_t chunk_nibbles(const uint4& q, int c, int i) 
 
 struct FragmentsQ4 {
   static constexpr int kChunks = 4;
-  static constexpr int kDepth = 6;
   struct Regs {
     uint4 q;
     __half d;
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + piece * 4 + t);
-    r.d = __ldg(static_cast<const __half*>(w.scales) + cell * 8 + piece * 4 + t);
+  struct Source {
+    const uint4* quants;
+    const __half* scales;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    return {static_cast<const uint4*>(w.quants) + cell * 8 + t, static_cast<const __half*>(w.scales) + cell * 8 + t};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    r.q = load_stream(from.quants + step * 8 + piece * 4);
+    r.d = __ldg(from.scales + step * 8 + piece * 4);
   }
   static __device__ __forceinline__ void chunk(const Regs& r, int c, uint32_t (&f)[4]) {
     const __half2 d = __half2half2(r.d), offset = as_half2(0x64086408u);  // 1024 + 8
@@ -82,18 +93,25 @@ struct FragmentsQ4 {
 // scale * q - minimum, both rounded to fp16 once.
 struct FragmentsQ4K {
   static constexpr int kChunks = 4;
-  static constexpr int kDepth = 4;
   struct Regs {
     uint4 q;
     uint32_t d, high;  // of the header: d and dmin; the upper bits of all scales and minima
     uint8_t low;       // the lower nibbles of this block's
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    r.q = load_stream(static_cast<const uint4*>(w.quants) + cell * 8 + piece * 4 + t);
-    const auto* header = static_cast<const uint32_t*>(w.scales) + cell * 4;
+  struct Source {
+    const uint4* quants;
+    const uint32_t* header;
+    uint32_t t;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    return {static_cast<const uint4*>(w.quants) + cell * 8 + t, static_cast<const uint32_t*>(w.scales) + cell * 4, t};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    r.q = load_stream(from.quants + step * 8 + piece * 4);
+    const uint32_t* header = from.header + step * 4;
     r.d = __ldg(header);
-    r.low = __ldg(reinterpret_cast<const uint8_t*>(header + 1) + piece * 4 + t);
-    r.high = __ldg(header + 3) >> (4 * (piece * 4 + t));
+    r.low = __ldg(reinterpret_cast<const uint8_t*>(header + 1) + piece * 4 + from.t);
+    r.high = __ldg(header + 3) >> (4 * (piece * 4 + from.t));
   }
   static __device__ __forceinline__ void scales(uint32_t d_bits, uint32_t low, uint32_t high, __half2& scale,
                                                 __half2& minus_minimum) {
@@ -116,14 +134,20 @@ struct FragmentsQ4K {
 
 struct FragmentsQ5K {
   static constexpr int kChunks = 4;
-  static constexpr int kDepth = 4;
   struct Regs {
     FragmentsQ4K::Regs base;
     uint32_t fifth;
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    FragmentsQ4K::load(w, cell, piece, t, r.base);
-    r.fifth = __ldg(static_cast<const uint32_t*>(w.high) + cell * 8 + piece * 4 + t);
+  struct Source {
+    FragmentsQ4K::Source base;
+    const uint32_t* fifth;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    return {FragmentsQ4K::source(w, cell, t), static_cast<const uint32_t*>(w.high) + cell * 8 + t};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    FragmentsQ4K::load(from.base, step, piece, r.base);
+    r.fifth = __ldg(from.fifth + step * 8 + piece * 4);
   }
   static __device__ __forceinline__ void chunk(const Regs& r, int c, uint32_t (&f)[4]) {
     __half2 scale, minus_minimum;
@@ -143,19 +167,29 @@ struct FragmentsQ5K {
 
 struct FragmentsQ6K {
   static constexpr int kChunks = 4;
-  static constexpr int kDepth = 4;
   struct Regs {
     uint4 q;
     uint2 top;
     uint16_t scales;
     __half d;
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    const uint64_t block = cell * 8 + piece * 4 + t;
-    r.q = load_stream(static_cast<const uint4*>(w.quants) + block);
-    r.top = load_stream2(static_cast<const uint2*>(w.high) + block);
-    r.scales = __ldg(static_cast<const uint16_t*>(w.scales) + block);
-    r.d = __ldg(static_cast<const __half*>(w.super) + cell);
+  struct Source {
+    const uint4* quants;
+    const uint2* top;
+    const uint16_t* scales;
+    const __half* super;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    const uint64_t block = cell * 8 + t;
+    return {static_cast<const uint4*>(w.quants) + block, static_cast<const uint2*>(w.high) + block,
+            static_cast<const uint16_t*>(w.scales) + block, static_cast<const __half*>(w.super) + cell};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    const uint32_t block = step * 8 + piece * 4;
+    r.q = load_stream(from.quants + block);
+    r.top = load_stream2(from.top + block);
+    r.scales = __ldg(from.scales + block);
+    r.d = __ldg(from.super + step);
   }
   static __device__ __forceinline__ void chunk(const Regs& r, int c, uint32_t (&f)[4]) {
     const auto s = static_cast<int8_t>(c < 2 ? r.scales & 0xff : r.scales >> 8);
@@ -178,14 +212,19 @@ struct FragmentsQ6K {
 template <bool kBrain>
 struct Fragments16Bit {
   static constexpr int kChunks = 2;
-  static constexpr int kDepth = 4;
   struct Regs {
     uint4 values[2];
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    const auto* from = static_cast<const uint4*>(w.quants) + cell * 32 + (piece / 2 * 4 + t) * 4 + piece % 2 * 2;
-    r.values[0] = load_stream(from);
-    r.values[1] = load_stream(from + 1);
+  struct Source {
+    const uint4* values;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    return {static_cast<const uint4*>(w.quants) + cell * 32 + t * 4};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    const uint4* at = from.values + step * 32 + piece / 2 * 16 + piece % 2 * 2;
+    r.values[0] = load_stream(at);
+    r.values[1] = load_stream(at + 1);
   }
   static __device__ __forceinline__ void chunk(const Regs& r, int c, uint32_t (&f)[4]) {
     const uint4& v = r.values[c];
@@ -208,14 +247,19 @@ using FragmentsBF16 = Fragments16Bit<true>;
 
 struct FragmentsF32 {
   static constexpr int kChunks = 1;
-  static constexpr int kDepth = 4;
   struct Regs {
     uint4 low, high;
   };
-  static __device__ __forceinline__ void load(const PackedView& w, uint64_t cell, uint32_t piece, uint32_t t, Regs& r) {
-    const auto* from = static_cast<const uint4*>(w.quants) + cell * 64 + (piece / 4 * 4 + t) * 8 + piece % 4 * 2;
-    r.low = load_stream(from);
-    r.high = load_stream(from + 1);
+  struct Source {
+    const uint4* values;
+  };
+  static __device__ __forceinline__ Source source(const PackedView& w, uint64_t cell, uint32_t t) {
+    return {static_cast<const uint4*>(w.quants) + cell * 64 + t * 8};
+  }
+  static __device__ __forceinline__ void load(const Source& from, uint32_t step, uint32_t piece, Regs& r) {
+    const uint4* at = from.values + step * 64 + piece / 4 * 32 + piece % 4 * 2;
+    r.low = load_stream(at);
+    r.high = load_stream(at + 1);
   }
   static __device__ __forceinline__ void chunk(const Regs& r, int, uint32_t (&f)[4]) {
     const auto pair = [](uint32_t a, uint32_t b) {

@@ -36,6 +36,15 @@ uint32_t weight_tiles(const BatchJob& job) {
   return tiles;
 }
 
+// The first tile of each part; GEGLU's tiles hold rows of both.
+void place_parts(const BatchJob& job, BatchCut& cut) {
+  const uint32_t unit = 16 * batch_weight_tiles(job.rows);
+  if (job.output == MatvecOutput::kGeglu) return;
+  for (uint32_t p = 1; p < job.parts; ++p) {
+    cut.first[p] = cut.first[p - 1] + (job.part[p - 1].weights.rows + unit - 1) / unit;
+  }
+}
+
 // Rows [first, first + count) of a job; first is a multiple of 8.
 BatchJob rows_of(BatchJob job, uint32_t first, uint32_t count) {
   job.rows = count;
@@ -76,6 +85,7 @@ BatchCut choose_cut(const BatchJob& job, const BatchScratch& scratch, uint32_t s
       least = cost;
     }
   }
+  place_parts(job, best);
   return best;
 }
 

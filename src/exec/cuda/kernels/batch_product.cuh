@@ -14,8 +14,6 @@
 //
 // Bound by HBM for few rows: every weight byte is read once. At 64 rows the tensor cores are nearly as busy (16 mma for
 // 544 bytes of Q8_0), and the activations of wide matrices no longer fit one SM: hence the splits.
-#include <numeric>
-
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/batch_fragments.cuh"
 #include "exec/cuda/kernels/batch_product.h"
@@ -23,18 +21,13 @@
 
 namespace carat::cuda {
 
-inline constexpr uint32_t kBatchWarps = 8;
-
 // One instantiation: kN tiles of 8 activation rows, kM tiles of 16 weight rows a warp. With 64 rows two weight tiles
 // share each read of the activations; shared memory could not deliver them otherwise.
 template <int kTilesN, int kTilesM>
 struct BatchVariant {
   static constexpr int kN = kTilesN, kM = kTilesM;
-  static constexpr uint32_t kWarps = kBatchWarps;
+  static constexpr uint32_t kWarps = kM == 1 ? 16 : 8;
   static constexpr uint32_t kThreads = 32 * kWarps;
-  // For few rows two blocks fit on a SM: that of the next kernel has asked for its first weights by the time this one
-  // ends.
-  static constexpr uint32_t kBlocks = kN <= 2 ? 2 : 1;
 };
 constexpr uint32_t batch_weight_tiles(uint32_t rows) { return rows > 32 ? 2 : 1; }
 
@@ -42,9 +35,7 @@ constexpr uint32_t batch_weight_tiles(uint32_t rows) { return rows > 32 ? 2 : 1;
 constexpr uint32_t batch_slab_bytes(uint32_t steps, uint32_t rows) {
   return steps * kBatchStepChunks * batch_tiles(rows) * 32 * 16;
 }
-constexpr uint32_t batch_heads_bytes(uint32_t rows) {
-  return kBatchWarps * batch_weight_tiles(rows) * batch_tiles(rows) * 32 * 16;
-}
+constexpr uint32_t batch_heads_bytes(uint32_t rows) { return 16 * batch_tiles(rows) * 32 * 16; }
 constexpr uint32_t batch_shared_bytes(uint32_t steps, uint32_t rows) {
   return batch_slab_bytes(steps, rows) + batch_heads_bytes(rows);
 }
@@ -56,6 +47,7 @@ struct BatchBlock {
   static constexpr int kChunks = Fragments::kChunks, kPieces = static_cast<int>(kBatchStepChunks) / kChunks;
   using Sums = float[kM][kN][4];
   using Loaded = typename Fragments::Regs[2 * kM];
+  using Sources = typename Fragments::Source[2 * kM];
 
   const BatchJob& job;
   const BatchCut& cut;
@@ -63,6 +55,7 @@ struct BatchBlock {
   uint4* activations;  // [slab * 8][kN][32]
   float4* heads;       // [warps][kM][kN][32]: what a warp found of a tile that began in the warp before
   float* scale;        // [64]
+  float* inverse;      // [64]
   uint32_t* largest;   // [64]
   uint32_t warp, lane, steps, split, place;
   bool geglu;
@@ -71,30 +64,21 @@ struct BatchBlock {
   struct Tile {
     uint32_t part, row;
   };
-  static __device__ uint32_t tiles_of(const MatvecPart& part) { return (part.weights.rows + 16 * kM - 1) / (16 * kM); }
   __device__ Tile locate(uint32_t local) const {
-    uint32_t tile = place + local * cut.blocks;
+    const uint32_t tile = place + local * cut.blocks;
     if (geglu) return {0, tile * 8 * kM};
-    uint32_t part = 0;
-    while (part + 1 < job.parts && tile >= tiles_of(job.part[part])) tile -= tiles_of(job.part[part++]);
-    return {part, tile * 16 * kM};
+    const uint32_t part = (tile >= cut.first[1] ? 1 : 0) + (tile >= cut.first[2] ? 1 : 0);
+    return {part, (tile - cut.first[part]) * 16 * kM};
   }
 
-  // Position in the sequence of steps a warp goes through.
-  struct Cursor {
-    uint32_t local, step;
-  };
-
-  __device__ __forceinline__ void fetch(const Tile& tile, uint32_t step, uint32_t piece, Loaded& to) const {
-    const uint32_t g = lane / 4, t = lane % 4;
+  // Where this lane reads its rows of a tile. Rows beyond the matrix repeat its last one; their results go nowhere.
+  __device__ __forceinline__ void aim(uint32_t local, uint32_t first_step, Sources& to) const {
+    const Tile tile = locate(local);
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const PackedView& w = job.part[geglu ? h : tile.part].weights;
-        const uint32_t row = tile.row + (geglu ? 8 * m : 16 * m + 8 * h) + g;
-        Fragments::load(w, static_cast<uint64_t>(min(row, w.rows - 1)) * steps + step, piece, t, to[2 * m + h]);
-      }
+    for (int r = 0; r < 2 * kM; ++r) {
+      const PackedView& w = job.part[geglu ? r % 2 : tile.part].weights;
+      const uint32_t row = tile.row + (geglu ? r / 2 * 8 : r * 8) + lane / 4;
+      to[r] = Fragments::source(w, static_cast<uint64_t>(min(row, w.rows - 1)) * steps + first_step, lane % 4);
     }
   }
 
@@ -120,47 +104,54 @@ struct BatchBlock {
 
   // Fills `scale` and `activations`; ends with a barrier.
   __device__ void stage(uint32_t first_step, uint32_t slab) const {
-    const uint32_t chunks = slab * kBatchStepChunks * kN * 32;
-    for (uint32_t n = threadIdx.x; n < kBatchRows; n += kThreads) {
-      largest[n] = 0;
-      if (n >= job.rows) {
-        scale[n] = 0.0f;
-      } else if (job.input.fragments != nullptr) {
-        scale[n] = job.input.scale[n];
-      } else {
-        scale[n] = job.floats_largest == nullptr ? 1.0f : batch_scale(__uint_as_float(job.floats_largest[n]));
+    if (threadIdx.x < kBatchRows) {
+      const uint32_t n = threadIdx.x;
+      float factor = n < job.rows ? 1.0f : 0.0f;
+      if (n < job.rows && job.input.fragments != nullptr) factor = job.input.scale[n];
+      if (n < job.rows && job.floats_largest != nullptr) {
+        factor = batch_scale(__uint_as_float(job.floats_largest[n]));
       }
+      largest[n] = 0;
+      scale[n] = factor;
+      inverse[n] = 1.0f / factor;
     }
+    // Every block of a split reads the same activations: each starts elsewhere, so that they do not all ask the same
+    // part of L2 at the same time.
     if (job.input.fragments != nullptr) {
-      const uint32_t stride = job.input.tiles * 32;
+      const uint32_t stride = job.input.tiles * 32, chunks = slab * kBatchStepChunks * kN * 32;
+      const uint32_t turn = chunks / 32 * place / cut.blocks * 32;
       const uint4* from = reinterpret_cast<const uint4*>(job.input.fragments) + first_step * kBatchStepChunks * stride;
       const uint32_t to = shared_address(activations);
-      for (uint32_t i = threadIdx.x; i < chunks; i += kThreads) {
+#pragma unroll 1
+      for (uint32_t j = threadIdx.x; j < chunks; j += kThreads) {
+        const uint32_t i = j + turn < chunks ? j + turn : j + turn - chunks;
         copy_async(to + i * 16, from + i / (kN * 32) * stride + i % (kN * 32), true);
       }
       copy_async_commit();
       copy_async_wait<0>();
     } else {
       __syncthreads();  // the scales
-      const uint32_t cols = job.part[0].weights.cols;
+      const uint32_t cols = job.part[0].weights.cols, row_chunks = slab * (kStep / 8), chunks = row_chunks * job.rows;
+      const uint32_t turn = chunks / 32 * place / cut.blocks * 32;
 #pragma unroll 4
-      for (uint32_t i = threadIdx.x; i < chunks; i += kThreads) {
-        const uint32_t n = i / 32 % kN * kBatchTileRows + i % 32 / 4;
-        const uint32_t column = first_step * kStep + batch_column(i / (32 * kN), i % 4);
+      for (uint32_t j = threadIdx.x; j < chunks; j += kThreads) {
+        const uint32_t i = j + turn < chunks ? j + turn : j + turn - chunks;
+        const uint32_t n = i / row_chunks, c = i % row_chunks * 8, column = first_step * kStep + c;
         uint4 chunk = make_uint4(0, 0, 0, 0);
-        if (n < job.rows && column < cols) {
+        if (column < cols) {
           const float* row = job.floats + static_cast<uint64_t>(n) * job.floats_leading;
-          chunk = batch_chunk(columns4(row, column, cols), columns4(row, column + 4, cols), 1.0f / scale[n]);
+          chunk = batch_chunk(columns4(row, column, cols), columns4(row, column + 4, cols), inverse[n]);
         }
-        activations[i] = chunk;
+        activations[batch_place(c, n, kN)] = chunk;
       }
     }
     __syncthreads();
   }
   static __device__ float4 columns4(const float* row, uint32_t column, uint32_t cols) {
     if (column + 4 <= cols) return *reinterpret_cast<const float4*>(row + column);
-    const auto at = [&](uint32_t c) { return c < cols ? row[c] : 0.0f; };
-    return make_float4(at(column), at(column + 1), at(column + 2), at(column + 3));
+    float values[4] = {};
+    for (uint32_t c = 0; c < 4; ++c) values[c] = column + c < cols ? row[column + c] : 0.0f;
+    return make_float4(values[0], values[1], values[2], values[3]);
   }
 
   __device__ __forceinline__ void run() const {
@@ -171,23 +162,24 @@ struct BatchBlock {
     const auto range = [&](uint32_t w) { return items * w / kWarps; };
     const uint32_t begin = range(warp), end = range(warp + 1);
 
-    // The loop covers as many steps as it takes for a piece to meet its buffer again.
-    constexpr int kDepth = Fragments::kDepth / kM, kItems = std::lcm(kDepth, kPieces) / kPieces;
-    Loaded buffer[kDepth];
-    uint32_t wanted = end - begin;  // steps not asked for completely
-    Cursor load{begin / slab, begin % slab};
-    Tile load_tile = locate(load.local);
+    // A step's worth of weights is under way: half of one piece's buffers are filled again as soon as they are used.
+    Loaded buffer[kPieces > 4 ? 4 : kPieces];
+    constexpr int kDepth = kPieces > 4 ? 4 : kPieces;
+    uint32_t asked = begin, load_local = begin / slab, load_step = begin % slab;
+    Sources sources;
+    aim(load_local, first_step, sources);
     const auto issue = [&](Loaded& slot, int piece) {
-      if (wanted == 0) return;
-      fetch(load_tile, first_step + load.step, piece, slot);
+      if (asked == end) return;
+#pragma unroll
+      for (int r = 0; r < 2 * kM; ++r) Fragments::load(sources[r], load_step, piece, slot[r]);
       if (piece + 1 < kPieces) return;
-      --wanted;
-      if (++load.step < slab) return;
-      load.step = 0;
-      load_tile = locate(++load.local);
+      ++asked;
+      if (++load_step < slab) return;
+      load_step = 0;
+      if (asked < end) aim(++load_local, first_step, sources);
     };
 #pragma unroll
-    for (int depth = 0; depth < kDepth; ++depth) issue(buffer[depth], depth % kPieces);
+    for (int piece = 0; piece < kDepth; ++piece) issue(buffer[piece], piece);
     wait_for_predecessor();
     release_successor();
     stage(first_step, slab);
@@ -195,38 +187,40 @@ struct BatchBlock {
     Sums sums = {};
     bool is_head = begin % slab != 0;             // the tile began in an earlier warp
     if (begin == end) put(sums, heads_of(warp));  // without work of its own it still counts in the tile around it
-    Cursor use{begin / slab, begin % slab};
-    for (uint32_t item = begin; item < end; item += kItems) {
-#pragma unroll
-      for (int i = 0; i < kItems; ++i) {
-        if (i > 0 && item + i >= end) break;
+    uint32_t local = begin / slab, step = begin % slab;
+    bool gathered = false;
+    // One place where tiles are completed: the code of a kernel has to be fetched before it runs.
+    for (uint32_t item = begin;;) {
+      if (item < end) {
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
-          Loaded& slot = buffer[(i * kPieces + piece) % kDepth];
-          multiply(slot, activations + (use.step * kBatchStepChunks + piece * kChunks) * kN * 32, sums);
+          Loaded& slot = buffer[piece % kDepth];
+          multiply(slot, activations + (step * kBatchStepChunks + piece * kChunks) * kN * 32, sums);
           issue(slot, (piece + kDepth) % kPieces);
         }
-        const bool complete = ++use.step == slab;
-        if (!complete && !(item + i + 1 == end && is_head)) continue;
+        ++item;
+        const bool complete = ++step == slab;
+        if (!complete && !(item == end && is_head)) continue;
         if (is_head) {
           put(sums, heads_of(warp));
+          clear(sums);
           is_head = false;
-        } else {
-          finish(use.local, sums);
+          if (complete) step = 0, ++local;
+          continue;
         }
-        clear(sums);
-        if (complete) {
-          use.step = 0;
-          ++use.local;
-        }
+      } else {
+        if (gathered) break;
+        gathered = true;
+        __syncthreads();
+        // A tile that began here and went on in the warps after this one.
+        const uint32_t tile_begin = local * slab, tile_end = tile_begin + slab;
+        if (begin == end || tile_begin < begin || tile_begin >= end || tile_end <= end) break;
+        for (uint32_t w = warp + 1; w < kWarps && range(w) < tile_end; ++w) add(heads_of(w), sums);
       }
-    }
-    __syncthreads();
-    // A tile that began here and went on in the warps after this one.
-    const uint32_t tile_begin = use.local * slab, tile_end = tile_begin + slab;
-    if (begin < end && tile_begin >= begin && tile_begin < end && tile_end > end) {
-      for (uint32_t w = warp + 1; w < kWarps && range(w) < tile_end; ++w) add(heads_of(w), sums);
-      finish(use.local, sums);
+      finish(local, sums);
+      clear(sums);
+      step = 0;
+      ++local;
     }
     if (job.largest != nullptr) {
       __syncthreads();
@@ -290,28 +284,22 @@ struct BatchBlock {
     }
   }
 
-  // The results of a tile: lane 4 g + t has weight rows g and g + 8 of activation rows 2 t and 2 t + 1. Not unrolled,
-  // because gelu and soft-cap would fill the instruction cache; the sums move down instead, as registers have no index.
+  // The results of a tile: lane 4 g + t has weight rows g and g + 8 of activation rows 2 t and 2 t + 1. A tile of
+  // activation rows at a time, to keep the code short: the sums move down, as registers have no index.
   __device__ __forceinline__ void store(const Tile& tile, Sums& sums) const {
 #pragma unroll 1
-    for (int n = 0; n < kN; ++n) {
+    for (uint32_t n = 0; n < kN; ++n) {
+      const uint32_t row = n * kBatchTileRows + lane % 4 * 2;
+      const float factor[2] = {scale[row], scale[row + 1]};
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const uint32_t row = n * kBatchTileRows + lane % 4 * 2 + e;
-        const float factor = scale[row];
-        float most = 0.0f;
+      for (int m = 0; m < kM; ++m) {
 #pragma unroll
-        for (int m = 0; m < kM; ++m) {
-          const float first = sums[m][0][e] * factor, second = sums[m][0][2 + e] * factor;
-          const uint32_t output = tile.row + (geglu ? 8 : 16) * m + lane / 4;
-          if (geglu) {
-            most = max_bits(most, put_result(0, output, row, gelu(first) * second));
-          } else {
-            most = max_bits(most, put_result(tile.part, output, row, first));
-            most = max_bits(most, put_result(tile.part, output + 8, row, second));
-          }
-        }
-        if (job.largest != nullptr) note_largest(row, most);
+        for (int i = 0; i < 4; ++i) sums[m][0][i] *= factor[i % 2];
+      }
+      if (geglu) {
+        store_geglu(tile.row + lane / 4, row, sums);
+      } else {
+        store_rows(tile.part, tile.row + lane / 4, row, sums);
       }
 #pragma unroll
       for (int i = 4; i < kN * 4; ++i) {
@@ -320,37 +308,66 @@ struct BatchBlock {
       }
     }
   }
+
+  __device__ __forceinline__ void store_geglu(uint32_t output, uint32_t row, const Sums& sums) const {
+    float most[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2 * kM; ++i) {
+      const float(&s)[4] = sums[i / 2][0];
+      const float v = gelu(s[i % 2]) * s[2 + i % 2];
+      if (put_result(job.part[0], output + i / 2 * 8, row + i % 2, v)) most[i % 2] = max_bits(most[i % 2], fabsf(v));
+    }
+    note_largest(row, most);
+  }
+  __device__ __forceinline__ void store_rows(uint32_t p, uint32_t output, uint32_t row, const Sums& sums) const {
+    const MatvecPart& part = job.part[p];
+    float most[2] = {};
+#pragma unroll
+    for (int i = 0; i < 4 * kM; ++i) {
+      const uint32_t o = output + i / 2 * 8, r = row + i % 2;
+      float v = sums[i / 4][0][i % 4];
+      if (job.output != MatvecOutput::kStore) v = transformed(v, o, r, part.weights.rows);
+      if (put_result(part, o, r, v)) most[i % 2] = max_bits(most[i % 2], fabsf(v));
+    }
+    if (job.largest != nullptr) note_largest(row, most);
+  }
+  __device__ __forceinline__ float transformed(float v, uint32_t output, uint32_t row, uint32_t outputs) const {
+    if (output >= outputs || row >= job.rows) return 0.0f;
+    if (job.output == MatvecOutput::kGeluTimes) {
+      return gelu(v) * job.factors[static_cast<uint64_t>(row) * job.factors_leading + output];
+    }
+    if (!isfinite(v)) *job.non_finite = 1;
+    return job.cap > 0.0f ? job.cap * tanhf(v / job.cap) : v;
+  }
+  // Whether there is such a result.
+  __device__ __forceinline__ bool put_result(const MatvecPart& part, uint32_t output, uint32_t row, float v) const {
+    const bool inside = output < part.weights.rows && row < job.rows;
+    if (inside) part.out[static_cast<uint64_t>(row) * part.leading + output] = v;
+    return inside;
+  }
   // Bit patterns of magnitudes compare as the magnitudes do, and NaN above all.
   static __device__ float max_bits(float a, float b) {
     return __uint_as_float(max(__float_as_uint(a), __float_as_uint(b)));
   }
-  // Stores one result and returns its magnitude; 0 outside the matrix.
-  __device__ __forceinline__ float put_result(uint32_t p, uint32_t output, uint32_t row, float v) const {
-    const MatvecPart& part = job.part[p];
-    if (output >= part.weights.rows || row >= job.rows) return 0.0f;
-    if (job.output == MatvecOutput::kGeluTimes) {
-      v = gelu(v) * job.factors[static_cast<uint64_t>(row) * job.factors_leading + output];
-    } else if (job.output == MatvecOutput::kSoftcap) {
-      if (!isfinite(v)) *job.non_finite = 1;
-      if (job.cap > 0.0f) v = job.cap * tanhf(v / job.cap);
-    }
-    part.out[static_cast<uint64_t>(row) * part.leading + output] = v;
-    return fabsf(v);
-  }
-  __device__ __forceinline__ void note_largest(uint32_t row, float most) const {
+  // Of activation rows `row` and the next, in the lanes that share them.
+  __device__ __forceinline__ void note_largest(uint32_t row, const float (&values)[2]) const {
 #pragma unroll
-    for (int offset = 4; offset < 32; offset <<= 1) most = max_bits(most, __shfl_xor_sync(0xffffffffu, most, offset));
-    if (lane < 4 && row < job.rows) atomicMax(largest + row, __float_as_uint(most));
+    for (int e = 0; e < 2; ++e) {
+      float most = values[e];
+#pragma unroll
+      for (int offset = 4; offset < 32; offset <<= 1) most = max_bits(most, __shfl_xor_sync(0xffffffffu, most, offset));
+      if (lane < 4) atomicMax(largest + row + e, __float_as_uint(most));
+    }
   }
 };
 
 // All parts of a job have the same packing here.
 template <typename Fragments, typename Variant>
-__global__ void __launch_bounds__(Variant::kThreads, Variant::kBlocks)
+__global__ void __launch_bounds__(Variant::kThreads, 1)
     batch_product_kernel(const __grid_constant__ BatchJob job, const __grid_constant__ BatchCut cut,
                          const __grid_constant__ BatchScratch scratch, uint32_t slab_bytes) {
   extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ float scale[kBatchRows];
+  __shared__ float scale[kBatchRows], inverse[kBatchRows];
   __shared__ uint32_t largest[kBatchRows];
   const BatchBlock<Fragments, Variant> block{job,
                                              cut,
@@ -358,6 +375,7 @@ __global__ void __launch_bounds__(Variant::kThreads, Variant::kBlocks)
                                              reinterpret_cast<uint4*>(memory),
                                              reinterpret_cast<float4*>(memory + slab_bytes),
                                              scale,
+                                             inverse,
                                              largest,
                                              threadIdx.x / 32,
                                              threadIdx.x % 32,

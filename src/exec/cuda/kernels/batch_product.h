@@ -54,8 +54,9 @@ struct BatchScratch {
 // How the work of a job is cut: `splits` ranges of columns times `blocks` blocks that deal the weight rows out.
 struct BatchCut {
   uint32_t splits = 1;
-  uint32_t blocks = 1;  // of one split
-  uint32_t tiles = 1;   // of weight rows
+  uint32_t blocks = 1;                                         // of one split
+  uint32_t tiles = 1;                                          // of weight rows
+  uint32_t first[kMatvecParts] = {0, UINT32_MAX, UINT32_MAX};  // the first tile of each part
 };
 
 // Parts of different packings take a launch each; so do halves of the rows where one launch cannot hold them.

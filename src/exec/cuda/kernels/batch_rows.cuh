@@ -27,10 +27,6 @@ __device__ __forceinline__ uint4 batch_chunk(const float4& a, const float4& b, f
                     half_pair(b.x * inverse, b.z * inverse), half_pair(b.y * inverse, b.w * inverse));
 }
 
-// First column of chunk `chunk` (of all steps) in lane 4 g + t.
-__device__ __forceinline__ uint32_t batch_column(uint32_t chunk, uint32_t t) {
-  return chunk / 8 * kStep + 32 * (chunk % 8 / 4 * 4 + t) + chunk % 4 * 8;
-}
 // Where the 8 columns from `column` (a multiple of 8) of a row lie.
 __device__ __forceinline__ uint32_t batch_place(uint32_t column, uint32_t row, uint32_t tiles) {
   const uint32_t block = column % kStep / 32;
