@@ -2,10 +2,9 @@
 
 // The batched product of quantised weights (device code): out[n][o] = sum_k W[o][k] x[n][k] for up to 64 rows x.
 //
-//   mma.m16n8k16: 16 weight rows (unpacked to fp16 in registers) times 8 rows of activations (fp16, in shared memory)
-//   warp:  a tile of 16 kM weight rows times all rows of activations; for GEGLU the 16 rows are 8 gate and 8 up rows,
-//   so
-//          that both are in one lane. Weights come straight from memory into registers, kDepth pieces ahead
+//   mma:   m16n8k16, 16 weight rows (made fp16 in registers) times 8 rows of activations (fp16, in shared memory)
+//   warp:  a tile of 16 kM weight rows times all rows of activations; weights come straight from memory into registers,
+//          a step ahead. For GEGLU the 16 rows are 8 gate rows and the 8 up rows that belong to them: both in one lane
 //   block: one per SM. It keeps the activations of one range of columns in shared memory; its (tile, step) pairs in
 //          order are cut into equal ranges, one per warp, and a tile that ends up in several warps is put together at
 //          the end
@@ -162,9 +161,9 @@ struct BatchBlock {
     const auto range = [&](uint32_t w) { return items * w / kWarps; };
     const uint32_t begin = range(warp), end = range(warp + 1);
 
-    // A step's worth of weights is under way: half of one piece's buffers are filled again as soon as they are used.
-    Loaded buffer[kPieces > 4 ? 4 : kPieces];
+    // A step's worth of weights is under way (of fp32 half of that); a piece's registers are filled again once used.
     constexpr int kDepth = kPieces > 4 ? 4 : kPieces;
+    Loaded buffer[kDepth];
     uint32_t asked = begin, load_local = begin / slab, load_step = begin % slab;
     Sources sources;
     aim(load_local, first_step, sources);
