@@ -55,18 +55,19 @@ class CudaReferences : public testing::TestWithParam<Limits> {
 
 TEST_P(CudaReferences, PromptChunks) { expect_close(measure(256, 0, 800)); }
 TEST_P(CudaReferences, PromptChunksWithUnpackedWeights) { expect_close(measure(256, 0, 800, "gemm.weights=unpacked")); }
-TEST_P(CudaReferences, PromptChunksOfIntegerProducts) { expect_close(measure(256, 0, 800, "gemm=mmq")); }
-// Activations as coarse as llama.cpp's. Its best token is then the reference's about as often as ours, more or less,
-// and only the distance of the distributions says who is closer.
+// batch=gemm: short chunks whose rows all want logits would run as batched decode steps otherwise, and not be measured.
+TEST_P(CudaReferences, PromptChunksOfIntegerProducts) { expect_close(measure(256, 0, 800, "gemm=mmq,batch=gemm")); }
+// Activations as coarse as llama.cpp's, by choice only. The distance of the distributions must not exceed llama.cpp's;
+// the best token may differ more often than its does, as it did on demo-moe, which is why this is not the default.
 TEST_P(CudaReferences, PromptChunksOfCoarseIntegerProducts) {
-  const test::ReferenceFigures figures = measure(256, 0, 800, "gemm=mmq,activations=int8");
+  const test::ReferenceFigures figures = measure(256, 0, 800, "gemm=mmq,activations=int8,batch=gemm");
   EXPECT_GE(figures.agreement(), GetParam().top1 - 0.02);
   EXPECT_LE(figures.mean_divergence(), GetParam().divergence);
 }
 TEST_P(CudaReferences, TokenByToken) { expect_close(measure(1, 0, 800)); }
 TEST_P(CudaReferences, FewTokensAtATime) { expect_close(measure(7, 0, 300)); }
 TEST_P(CudaReferences, LongPrompts) { expect_close(measure(256, 800, 4096)); }
-TEST_P(CudaReferences, LongPromptsOfIntegerProducts) { expect_close(measure(256, 800, 4096, "gemm=mmq")); }
+TEST_P(CudaReferences, LongPromptsOfIntegerProducts) { expect_close(measure(256, 800, 4096, "gemm=mmq,batch=gemm")); }
 
 TEST_P(CudaReferences, GreedyTextsAreTheSame) {
   ExecutorOptions options;
