@@ -312,7 +312,13 @@ std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> 
                      "layers 0 to {} run on the CPU: {}; {}", plan.placement.first_layer - 1, plan.split.reason,
                      cost_text(plan.split, kAssumedHostBandwidth, "an assumed"));
   }
-  return std::make_unique<CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
+  auto executor = std::make_unique<CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
+  if (options.log) {
+    const double gigabytes = static_cast<double>(executor->uploaded_bytes()) / 1e9,
+                 seconds = executor->upload_seconds();
+    options.log->debug("uploaded {:.2f} GB in {:.2f} s ({:.1f} GB/s)", gigabytes, seconds, gigabytes / seconds);
+  }
+  return executor;
 }
 
 }  // namespace carat::cuda

@@ -49,6 +49,9 @@ class CudaExecutor final : public exec::Executor {
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
 
+  uint64_t uploaded_bytes() const { return weights_.uploaded_bytes(); }
+  double upload_seconds() const { return weights_.upload_seconds(); }
+
   // --- profile.cc
   const Plan& plan() const { return plan_; }
   const Stream& stream() const { return stream_; }

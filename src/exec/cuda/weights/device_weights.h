@@ -62,6 +62,7 @@ class DeviceWeights {
   const float* ple_norm = nullptr;
   std::vector<DeviceLayer> layers;  // [L]; those before first_layer are empty
   uint64_t uploaded_bytes() const { return uploaded_; }
+  double upload_seconds() const { return upload_seconds_; }  // copies and repacking, until all is in place
 
  private:
   struct Upload {
@@ -92,6 +93,7 @@ class DeviceWeights {
   std::vector<float> host_vectors_;
   Cursor device_, host_, copies_;
   uint64_t uploaded_ = 0;
+  double upload_seconds_ = 0.0;
 };
 
 }  // namespace carat::cuda
