@@ -163,7 +163,7 @@ void DeviceWeights::upload(const Progress& progress) {
   }
   const Stream stream;
   ThreadPool pool(std::min(16u, usable_threads()));
-  const auto begin = std::chrono::steady_clock::now();
+  const auto started = std::chrono::steady_clock::now();
   size_t next = 0;
   for (const Upload& item : uploads_) {
     const uint64_t row_bytes = item.source.row_bytes();
@@ -188,7 +188,7 @@ void DeviceWeights::upload(const Progress& progress) {
     }
   }
   stream.synchronise();
-  upload_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  upload_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
 const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& parts) {
