@@ -22,10 +22,7 @@ uint32_t padded4(uint32_t columns) { return (columns + 3) / 4 * 4; }
 }  // namespace
 
 bool CudaExecutor::runs_batched(std::span<const exec::Row> rows) const {
-  if (rows.size() < plan_.batch_from || rows.size() > plan_.batch_rows) return false;
-  // Experts borrow the memory of prompt chunks.
-  const auto count = static_cast<uint32_t>(rows.size());
-  return (widths_.experts == 0 || batch_bucket(count) <= plan_.chunk) &&
+  return rows.size() >= plan_.batch_from && rows.size() <= plan_.batch_rows &&
          std::all_of(rows.begin(), rows.end(), [](const exec::Row& row) { return row.wants_logits; });
 }
 
@@ -158,7 +155,6 @@ void CudaExecutor::batch_layer(uint32_t index, BatchPass& pass) {
   pass.pending.delta = batch_.delta;
   pass.pending.delta_norm = weights.post_attention_norm;
   batch_feed_forward(index, pass);
-  if (model_->config().layers[index].moe) batch_experts(index, pass);
   pass.pending.delta = batch_.delta;
   pass.pending.delta_norm = weights.post_ffw_norm;
   if (widths_.P > 0) {
@@ -235,19 +231,6 @@ void CudaExecutor::batch_feed_forward(uint32_t index, BatchPass& pass) {
   down.floats_largest = batch_.act_largest;
   multiply(down);
   mark(Step::kDown, index, pass.rows, true);
-}
-
-// The expert branch, from the state after attention: rows sorted by expert, as in a prompt chunk.
-void CudaExecutor::batch_experts(uint32_t index, BatchPass& pass) {
-  const DeviceLayer& weights = weights_.layers[index];
-  WidePass wide;
-  wide.rows = pass.rows;
-  wide.pending = {.x = pass.pending.x, .eps = model_->config().eps, .d = widths_.d};
-  wide_experts(index, wide);
-  to_float(wide.pending.experts, uint64_t{pass.rows} * widths_.d, batch_.experts, how());
-  pass.pending.dense_norm = weights.post_ffw_norm_1;
-  pass.pending.experts = batch_.experts;
-  pass.pending.experts_norm = weights.post_ffw_norm_2;
 }
 
 void CudaExecutor::batch_ple(uint32_t index, BatchPass& pass) {

@@ -131,7 +131,6 @@ void BatchBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count) {
   delta = carver.take<float>(n * w.d);
   gate_up = carver.take<float>(n * 2 * w.F);
   act = carver.take<float>(n * ((w.F + 3) / 4 * 4));
-  experts = carver.take<float>(w.experts == 0 ? 0 : n * w.d);
   ple_projection = carver.take<float>(n * w.L * w.P);
   ple = carver.take<float>(n * w.L * w.P);
   ple_gate = carver.take<float>(n * ((w.P + 3) / 4 * 4));

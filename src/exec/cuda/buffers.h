@@ -149,7 +149,6 @@ struct BatchBuffers {
   float* delta;           // [rows, d]
   float* gate_up;         // [rows, 2 F], only for layers whose gate and up differ in format
   float* act;             // [rows, F]
-  float* experts;         // [rows, d], only with experts
   float* ple_projection;  // [rows, L * P]
   float* ple;
   float* ple_gate;        // [rows, P]

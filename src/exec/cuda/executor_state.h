@@ -143,7 +143,6 @@ class CudaExecutor final : public exec::Executor {
   void batch_layer(uint32_t index, BatchPass& pass);
   void batch_attention(uint32_t index, BatchPass& pass);
   void batch_feed_forward(uint32_t index, BatchPass& pass);
-  void batch_experts(uint32_t index, BatchPass& pass);
   void batch_ple(uint32_t index, BatchPass& pass);
   BatchRows normalise(BatchPass& pass, const float* next_norm, uint32_t* clear);
   void multiply(const BatchJob& job);

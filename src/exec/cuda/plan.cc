@@ -24,6 +24,8 @@ constexpr uint32_t kOverlapCapability = 90;
 constexpr uint32_t kContextUnit = 64;
 // From this many rows on the tensor cores beat the matrix-vector kernels.
 constexpr uint32_t kBatchedFrom = 5;
+// Beside bf16 copies of the weights, matrix products of more rows are as fast (32 rows) or faster (64).
+constexpr uint32_t kBatchedBesideCopies = 16;
 // Matrix products of this many rows run at full speed; more rows only cost memory.
 constexpr uint32_t kRoomyChunk = 4096;
 
@@ -209,11 +211,14 @@ std::string explain_table(const Plan& plan, const PlanRequest& request) {
                                         "over the bus";
 }
 
+constexpr std::string_view kNoBatchedExperts = "expert layers need their rows sorted, which matrix products do";
+
 // Which decode steps run batched. Results are kept for whole buckets of rows, so that padding rows have room too.
-void choose_batched_rows(Plan& plan, const PlanRequest& request) {
+void choose_batched_rows(Plan& plan, const model::Config& config, const PlanRequest& request) {
   const auto wish = request.kernels.find("batch");
+  if (wish == "mma" && config.experts > 0) fail(ErrorCode::kBadArgument, "--kernels batch=mma: {}", kNoBatchedExperts);
   const bool all_gemm = request.kernels.find("decode") == "gemm" && wish != "mma";
-  if (wish == "gemm" || all_gemm) return;
+  if (wish == "gemm" || all_gemm || config.experts > 0) return;
   plan.outputs = std::max(plan.outputs, batch_bucket(std::min(request.sequences, kBatchRows)));
   plan.batch_from = kBatchedFrom;
   plan.batch_rows = batch_filled_bucket(std::min(plan.outputs, kBatchRows));
@@ -274,7 +279,7 @@ class Decisions {
     add("batch", batched ? "mma" : "gemm",
         batched ? fmt::format("decode steps of {} to {} rows read each quantised weight once", plan_.batch_from,
                               plan_.batch_rows)
-                : "decode=gemm was asked for");
+                : std::string(plan_.use_matvec ? kNoBatchedExperts : "decode=gemm was asked for"));
   }
 
   void decide_overlap() {
@@ -397,7 +402,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   plan.sparse = choose_sparse_attention(config, gpu, request.kernels, request.context);
   plan.sequences = request.sequences;
   plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
-  choose_batched_rows(plan, request);
+  choose_batched_rows(plan, config, request);
   plan.free_bytes = gpu.free_bytes;
   plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);
   const size_t layout = place_layers(plan, model, gpu, request);
@@ -412,6 +417,9 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
     add_up(other, model, gpu);
     return other.fits;
   });
+  if (plan.placement.resident_bf16 && request.kernels.find("batch") != "mma") {
+    plan.batch_rows = std::min(plan.batch_rows, kBatchedBesideCopies);
+  }
   plan.chunk_reason = explain_chunk(plan, request, layout);
   plan.table_reason = explain_table(plan, request);
 

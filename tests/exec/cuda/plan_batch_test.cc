@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/kernels/batch_rows.h"
 #include "exec/cuda/made_up_gpus.h"
@@ -44,16 +45,24 @@ TEST(BatchBuckets, HoldEveryNumberOfRows) {
 TEST(PlanBatch, ResultsHaveRoomForWholeBuckets) {
   const model::Model& model = model_of("e4b", "q8_0");
   for (const uint32_t sequences : {1u, 9u, 17u, 33u, 64u, 100u}) {
-    const Plan plan = plan_of(model, sequences, 1);
+    const Plan plan = plan_of(model, sequences, 1, "batch=mma");
     EXPECT_GE(plan.outputs, sequences);
     EXPECT_LE(plan.batch_rows, plan.outputs);
     EXPECT_GE(plan.batch_rows, std::min(sequences, kBatchRows)) << "every step of all sequences can run batched";
     EXPECT_EQ(batch_bucket(plan.batch_rows), plan.batch_rows);
     EXPECT_EQ(decision(plan).name, "mma");
-    EXPECT_THAT(decision(plan).reason, HasSubstr(std::to_string(plan.batch_rows) + " rows"));
   }
-  EXPECT_EQ(plan_of(model, 1, 64).batch_rows, 64u);
-  EXPECT_EQ(plan_of(model_of("26b-a4b", "q4_0"), 1, 64).batch_rows, 64u);
+  EXPECT_EQ(plan_of(model, 1, 64, "batch=mma").batch_rows, 64u);
+}
+
+TEST(PlanBatch, CopiesTakeTheLargerSteps) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  const Plan copies = plan_of(model, 64, 64), none = plan_of(model, 64, 64, "gemm.weights=unpacked");
+  EXPECT_EQ(copies.batch_rows, 16u);
+  EXPECT_EQ(decision(copies).name, "mma");
+  EXPECT_THAT(decision(copies).reason, HasSubstr("5 to 16 rows"));
+  EXPECT_EQ(none.batch_rows, 64u);
+  EXPECT_THAT(decision(none).reason, HasSubstr("5 to 64 rows"));
 }
 
 TEST(PlanBatch, WishesAreGranted) {
@@ -66,6 +75,21 @@ TEST(PlanBatch, WishesAreGranted) {
   EXPECT_LT(by_gemm.scratch_bytes, batched.scratch_bytes);
   EXPECT_EQ(plan_of(model, 32, 64, "decode=gemm").batch_rows, 0u) << "every pass by matrix products";
   EXPECT_EQ(plan_of(model, 32, 64, "decode=gemm,batch=mma").batch_rows, 64u);
+}
+
+TEST(PlanBatch, ExpertsRunByMatrixProducts) {
+  const model::Model& model = model_of("26b-a4b", "q4_0");
+  const Plan plan = plan_of(model, 32, 64);
+  EXPECT_EQ(plan.batch_rows, 0u);
+  EXPECT_EQ(decision(plan).name, "gemm");
+  EXPECT_THAT(decision(plan).reason, HasSubstr("expert"));
+  try {
+    plan_of(model, 32, 64, "batch=mma");
+    FAIL() << "granted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadArgument);
+    EXPECT_THAT(error.what(), HasSubstr("batch=mma"));
+  }
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
 #include "exec/cuda/device/launch.h"
@@ -39,9 +37,6 @@ struct BatchJob {
 // format. largest: as in a BatchJob.
 void batch_geglu(const float* gate_up, uint32_t rows, uint32_t F, float* out, uint32_t leading, uint32_t* largest,
                  const Launch& how);
-
-// bf16 to fp32, count values.
-void to_float(const __nv_bfloat16* values, uint64_t count, float* out, const Launch& how);
 
 // Where blocks that share the columns of a weight row put their sums together.
 struct BatchScratch {

@@ -62,19 +62,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (threadIdx.x % 32 == 0) atomicMax(largest + row, __float_as_uint(magnitude));
 }
 
-__global__ void to_float_kernel(const __nv_bfloat16* values, uint64_t count, float* out) {
-  wait_for_predecessor();
-  release_successor();
-  const uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) out[i] = __bfloat162float(values[i]);
-}
-
 }  // namespace
-
-void to_float(const __nv_bfloat16* values, uint64_t count, float* out, const Launch& how) {
-  launch("to_float", to_float_kernel, dim3(static_cast<uint32_t>((count + 255) / 256)), dim3(256), 0, how, values,
-         count, out);
-}
 
 void batch_geglu(const float* gate_up, uint32_t rows, uint32_t F, float* out, uint32_t leading, uint32_t* largest,
                  const Launch& how) {
