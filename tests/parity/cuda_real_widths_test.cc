@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "base/thread_pool.h"
 #include "exec/cuda/cuda_executor.h"
@@ -65,8 +66,11 @@ TEST_P(CudaRealWidths, CloseToTheReference) {
     std::printf("%s %s chunk %u %s: relative error %.2e\n", GetParam().preset, GetParam().recipe, c.chunk, c.kernels,
                 error);
     EXPECT_LT(error, c.tolerance) << "chunk " << c.chunk << " " << c.kernels;
-    // Ways that round differently never agree to the last bit: the same error means that one was not taken.
-    EXPECT_TRUE(c.chunk != kTokens || errors.insert(error).second) << c.kernels << " ran as another case did";
+    // Ways that round differently never agree to the last bit: the same error means that one was not taken. (Experts
+    // are never batched: for them the first and the fourth case are one.)
+    const bool distinct = errors.insert(error).second;
+    EXPECT_TRUE(distinct || c.chunk != kTokens || (moe && std::string_view(c.kernels) == "batch=gemm"))
+        << c.kernels << " ran as another case did";
   }
 }
 

@@ -58,9 +58,9 @@ TEST(PlanBatch, ResultsHaveRoomForWholeBuckets) {
 TEST(PlanBatch, CopiesTakeTheLargerSteps) {
   const model::Model& model = model_of("e4b", "q8_0");
   const Plan copies = plan_of(model, 64, 64), none = plan_of(model, 64, 64, "gemm.weights=unpacked");
-  EXPECT_EQ(copies.batch_rows, 16u);
+  EXPECT_EQ(copies.batch_rows, 32u);
   EXPECT_EQ(decision(copies).name, "mma");
-  EXPECT_THAT(decision(copies).reason, HasSubstr("5 to 16 rows"));
+  EXPECT_THAT(decision(copies).reason, HasSubstr("5 to 32 rows"));
   EXPECT_EQ(none.batch_rows, 64u);
   EXPECT_THAT(decision(none).reason, HasSubstr("5 to 64 rows"));
 }

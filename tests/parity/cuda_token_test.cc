@@ -1,0 +1,126 @@
+// The token kernel (decode=token) against the matrix-vector kernels it replaces for single rows, and against the
+// reference executor: small models whose heads have the real sizes, every weight format, several tiles of keys, windows
+// that move, sequences that take turns.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "exec/cuda/cuda_executor.h"
+#include "exec/reference/reference_executor.h"
+#include "gguf/reader.h"
+#include "model/model.h"
+#include "model/synth.h"
+#include "parity/logit_error.h"
+#include "support/executor_runs.h"
+#include "support/files.h"
+
+namespace carat::exec {
+namespace {
+
+ExecutorOptions options_for(const std::string& kernels) {
+  ExecutorOptions options;
+  options.context = 512;
+  options.sequences = 2;
+  options.chunk = 64;
+  options.outputs = 64;
+  options.kernels = KernelChoices::parse(kernels);
+  return options;
+}
+
+class CudaToken : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
+  }
+  std::shared_ptr<const model::Model> synth(const std::string& recipe) const {
+    const test::TemporaryDirectory folder;
+    ThreadPool pool;
+    model::write_synth(model::plan_synth({.preset = GetParam(), .recipe = recipe}), folder.file("model.gguf"), pool);
+    return model::Model::load(gguf::ModelFile::open(folder.file("model.gguf")));
+  }
+};
+
+TEST_P(CudaToken, EveryFormatIsCloseToTheReference) {
+  std::vector<std::string> recipes = {"q8_0-pure", "q4_0-pure", "q4_k-pure", "q4_k_m", "q4_0"};
+  // The small experts' rows are too short for the larger blocks and would become floats, which the kernel leaves to
+  // others.
+  const bool experts = std::string(GetParam()) == "tiny-26b-a4b";
+  if (!experts) recipes.insert(recipes.end(), {"q5_k-pure", "q6_k-pure", "bf16", "f16", "f32"});
+  for (const std::string& recipe : recipes) {
+    const auto model = synth(recipe);
+    const auto tokens = test::random_tokens(model->config().V, 12, 5);
+    const auto reference = make_reference_executor(model, options_for(""));
+    const test::Logits expected = test::feed(*reference, 0, tokens, 12);
+    const auto executor = make_cuda_executor(model, options_for("decode=token"));
+    const double error = test::relative_error(test::feed(*executor, 0, tokens, 1), expected);
+    std::printf("%s %s: relative error %.2e\n", GetParam(), recipe.c_str(), error);
+    EXPECT_LT(error, experts ? 0.05 : 0.005) << recipe;
+  }
+}
+
+// 300 tokens: five tiles of keys in global layers, windows that have moved on in the others.
+TEST_P(CudaToken, EqualsTheOtherKernelsAtEveryPosition) {
+  const auto model = synth("q8_0");
+  const auto tokens = test::random_tokens(model->config().V, 300, 7);
+  const auto separate = make_cuda_executor(model, options_for("decode=matvec"));
+  const test::Logits expected = test::feed(*separate, 0, tokens, 1);
+  for (const std::string launch : {"graph", "single"}) {
+    const auto executor = make_cuda_executor(model, options_for("decode=token,launch=" + launch));
+    const double error = test::relative_error(test::feed(*executor, 0, tokens, 1), expected);
+    EXPECT_LT(error, model->config().experts > 0 ? 0.05 : 0.005) << launch;
+  }
+}
+
+TEST_P(CudaToken, GoesOnAfterAPromptAndBetweenSequences) {
+  const auto model = synth("q8_0");
+  const auto first = test::random_tokens(model->config().V, 150, 9);
+  const auto second = test::random_tokens(model->config().V, 150, 10);
+  const auto alone = make_cuda_executor(model, options_for("decode=matvec"));
+  const auto together = make_cuda_executor(model, options_for("decode=token"));
+  std::vector<double> errors;
+  for (Executor* executor : {alone.get(), together.get()}) {
+    test::feed(*executor, 0, std::vector<int32_t>(first.begin(), first.begin() + 100), 50);
+    test::feed(*executor, 1, std::vector<int32_t>(second.begin(), second.begin() + 70), 50);
+  }
+  for (uint32_t i = 0; i < 20; ++i) {
+    for (const uint32_t sequence : {0u, 1u}) {
+      const Row row{sequence == 0 ? first[100 + i] : second[70 + i], (sequence == 0 ? 100 : 70) + i, sequence, true};
+      alone->forward({&row, 1});
+      together->forward({&row, 1});
+      const auto a = alone->logits(0), b = together->logits(0);
+      double difference = 0.0, size = 0.0;
+      for (size_t t = 0; t < a.size(); ++t) {
+        difference += (a[t] - b[t]) * (a[t] - b[t]);
+        size += a[t] * a[t];
+      }
+      errors.push_back(std::sqrt(difference / size));
+    }
+  }
+  EXPECT_LT(*std::max_element(errors.begin(), errors.end()), model->config().experts > 0 ? 0.1 : 0.01);
+}
+
+TEST_P(CudaToken, GivesTheSameLogitsEveryTime) {
+  const auto model = synth("q4_0");
+  const auto tokens = test::random_tokens(model->config().V, 100, 11);
+  const auto executor = make_cuda_executor(model, options_for("decode=token"));
+  const test::Logits once = test::feed(*executor, 0, tokens, 1);
+  executor->truncate(0, 0);
+  EXPECT_EQ(test::relative_error(test::feed(*executor, 0, tokens, 1), once), 0.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Family, CudaToken,
+                         testing::Values("tiny-e2b", "tiny-e4b", "tiny-12b", "tiny-26b-a4b", "tiny-31b"),
+                         [](const testing::TestParamInfo<const char*>& p) {
+                           std::string name = p.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace carat::exec
