@@ -63,14 +63,9 @@ void attend(benchmark::State& state, const KernelTable& kernels, uint32_t querie
   const std::vector<uint32_t> positions(queries, kKeys - 1);
   std::vector<float> peaks(queries), totals(queries), outputs(size_t{queries} * hd);
   std::vector<float> scratch(size_t{kKeyBlock} * hd + kQueryTile * kKeyBlock);
-  const AttentionSpan span = {pointers.data(), positions.data(),
-                              queries,         hd,
-                              kKeys,           cache.data(),
-                              cache.data(),    true,
-                              kKeys,           0,
-                              kKeys,           peaks.data(),
-                              totals.data(),   outputs.data(),
-                              scratch.data()};
+  const AttentionSpan span = {pointers.data(), positions.data(),    queries,       hd, kKeys, cache.data(),
+                              cache.data(),    quant::Format::kF16, kKeys,         0,  kKeys, peaks.data(),
+                              totals.data(),   outputs.data(),      scratch.data()};
   for (auto _ : state) {
     kernels.attend(span);
     benchmark::DoNotOptimize(outputs.data());
