@@ -24,7 +24,8 @@ std::string memory_section(const cuda::Plan& plan) {
                                  grouped(plan.context), plan.sequences, plan.sequences == 1 ? "" : "s", plan.chunk);
   text += row("weights", plan.weights.packed, "packed: the file's bits in the order the kernels read them");
   text += row("norms and scales", plan.weights.vectors, "fp32");
-  if (plan.placement.resident_bf16) text += row("bf16 copies of the weights", plan.weights.copies(plan.placement), "for prompts");
+  if (plan.placement.resident_bf16)
+    text += row("bf16 copies of the weights", plan.weights.copies(plan.placement), "for prompts");
   if (plan.weights.ple_table > 0) {
     text += row("per-layer-embedding table", plan.placement.ple_on_device ? plan.weights.ple_table : 0,
                 plan.placement.ple_on_device

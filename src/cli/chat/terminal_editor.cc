@@ -8,6 +8,7 @@
 #ifdef CARAT_HAVE_LIBEDIT
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 
 #include <cerrno>
@@ -125,7 +126,8 @@ void use_utf8_characters() {
 volatile std::sig_atomic_t window_changed = 0;
 void note_window_change(int) { window_changed = 1; }
 
-// Lets a changed window interrupt the reading of a key.
+// Lets a changed window interrupt the waiting for a key, and only that: a change at any other time is noted when the
+// waiting begins, so that none is missed between a look at the flag and the wait.
 class WindowWatch {
  public:
   WindowWatch() {
@@ -133,13 +135,29 @@ class WindowWatch {
     action.sa_handler = note_window_change;
     sigemptyset(&action.sa_mask);
     ::sigaction(SIGWINCH, &action, &before_);
+    sigset_t change;
+    sigemptyset(&change);
+    sigaddset(&change, SIGWINCH);
+    ::pthread_sigmask(SIG_BLOCK, &change, &mask_before_);
+    while_waiting_ = mask_before_;
+    sigdelset(&while_waiting_, SIGWINCH);
   }
-  ~WindowWatch() { ::sigaction(SIGWINCH, &before_, nullptr); }
+  ~WindowWatch() {
+    ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+    ::sigaction(SIGWINCH, &before_, nullptr);
+  }
   WindowWatch(const WindowWatch&) = delete;
   WindowWatch& operator=(const WindowWatch&) = delete;
 
+  // False when a signal came first.
+  bool wait_for_input() const {
+    pollfd input = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    return ::ppoll(&input, 1, nullptr, &while_waiting_) >= 0 || errno != EINTR;
+  }
+
  private:
   struct sigaction before_ = {};
+  sigset_t mask_before_ = {}, while_waiting_ = {};
 };
 
 // Signals of the keyboard are off while a line is edited: Ctrl-C and Ctrl-Z are keys like others. So libedit need not
@@ -177,8 +195,9 @@ class LibeditEditor : public TerminalEditor {
   EditLine* edit_ = nullptr;
   HistoryW* history_ = nullptr;
   std::wstring prompt_;
-  std::string plain_prompt_;        // without colours
-  TerminalGuard* guard_ = nullptr;  // while a line is read
+  std::string plain_prompt_;            // without colours
+  TerminalGuard* guard_ = nullptr;      // while a line is read
+  const WindowWatch* watch_ = nullptr;  // the same
   bool interrupted_ = false;
   std::exception_ptr failure_;
 };
@@ -238,13 +257,14 @@ wchar_t* LibeditEditor::prompt_of(EditLine* edit) { return of(edit).prompt_.data
 // 1, or 0 at the end, or -1 for an error. Byte by byte: what is typed ahead for the next program must stay where it is.
 int LibeditEditor::read_byte(char& byte) {
   while (true) {
-    const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
-    if (got >= 0) return static_cast<int>(got);
-    if (errno != EINTR) return -1;
     if (window_changed != 0) {
       window_changed = 0;
       redraw();
     }
+    if (watch_ != nullptr && !watch_->wait_for_input()) continue;
+    const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
+    if (got >= 0) return static_cast<int>(got);
+    if (errno != EINTR) return -1;
   }
 }
 
@@ -388,11 +408,14 @@ LineEditor::Read LibeditEditor::read(std::string_view prompt, std::string& line)
   TerminalGuard guard(STDIN_FILENO, output_);
   const WindowWatch watch;
   guard_ = &guard;
+  watch_ = &watch;
+  window_changed = 0;
   el_resize(edit_);                 // the window may have changed since the last line
   el_wset(edit_, EL_PREP_TERM, 1);  // before the prompt: a key pressed once it shows is the editor's
   int count = 0;
   const wchar_t* typed = el_wgets(edit_, &count);
   guard_ = nullptr;
+  watch_ = nullptr;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (interrupted_) return LineEditor::Read::kInterrupted;
   if (typed == nullptr || count <= 0) {
