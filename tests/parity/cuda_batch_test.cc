@@ -21,10 +21,6 @@ using test::TinyKind;
 
 constexpr uint32_t kSteps = 4;
 
-// Decode passes round activations to 15 bits, batched ones weights and activations to fp16; tiny models even out little
-// of it. A choice of experts can flip.
-double batch_tolerance(TinyKind kind) { return test::narrow_tolerance(kind) * 2; }
-
 class CudaBatchTest : public testing::TestWithParam<TinyKind> {
  protected:
   void SetUp() override {
@@ -132,7 +128,7 @@ TEST_P(CudaBatchTest, EveryFormat) {
     const double error = relative_error(together(model, 11, batched()), alone(model, 11));
     std::printf("%s %s: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(),
                 std::string(quant::info(c.format).name).c_str(), error);
-    EXPECT_LT(error, batch_tolerance(GetParam())) << quant::info(c.format).name;
+    EXPECT_LT(error, test::batch_tolerance(GetParam())) << quant::info(c.format).name;
   }
 }
 

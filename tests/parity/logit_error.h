@@ -27,5 +27,7 @@ inline double relative_error(const Logits& a, const Logits& b) {
 inline double wide_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.2 : 0.06; }
 // Decode passes round activations to 15 bits and the cache to fp16.
 inline double narrow_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.1 : 0.004; }
+// Batched passes round them to fp16 with one scale for a row.
+inline double batch_tolerance(TinyKind kind) { return kind == TinyKind::k26B ? 0.1 : 0.01; }
 
 }  // namespace carat::test

@@ -115,6 +115,31 @@ void NarrowBuffers::carve(Carver& carver, const Widths& w) {
   expert_weights = carver.take<float>(m * w.used);
 }
 
+void TokenBuffers::carve(Carver& carver, const Widths& w, const model::Config& config, uint32_t sm_count) {
+  constexpr uint32_t kStagesPerLayer = 16, kStagesBesides = 8;  // more than there are, whatever formats are mixed
+  stage_capacity = kStagesPerLayer * w.L + kStagesBesides;
+  stages = carver.take<unsigned char>(uint64_t{stage_capacity} * kTokenStageBytes);
+  serial = carver.take<uint32_t>(1);
+  uint64_t shares = 0, widest_shares = 0;
+  for (const model::Layer& layer : config.layers) {
+    const uint64_t rows = uint64_t{layer.H} * token_splits(layer.Hkv, sm_count);
+    shares = std::max(shares, rows);
+    widest_shares = std::max(widest_shares, rows * layer.hd);
+  }
+  qkv = carver.take<TaggedQuad>(w.qkv / 4);
+  partial = carver.take<TaggedQuad>(widest_shares / 4);
+  stats = carver.take<Tagged>(2 * shares);
+  attention = carver.take<TaggedQuad>(w.q / 4);
+  delta = carver.take<TaggedQuad>(w.d / 4);
+  pairs = carver.take<uint64_t>(w.F / 2);
+  ple_projection = carver.take<TaggedQuad>(uint64_t{w.L} * w.P / 4);
+  ple = carver.take<TaggedQuad>(uint64_t{w.L} * w.P / 4);
+  ple_gate = carver.take<TaggedQuad>(w.P / 4);
+  router = carver.take<Tagged>(w.experts);
+  expert_pairs = carver.take<uint64_t>(uint64_t{w.used} * w.F_expert / 2);
+  experts = carver.take<TaggedQuad>(w.experts == 0 ? 0 : w.d / 4);
+}
+
 void BatchBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count) {
   if (row_count == 0) return;
   const uint64_t n = row_count;

@@ -8,6 +8,7 @@
 #include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/batch_rows.h"
 #include "exec/cuda/kernels/select.h"
+#include "exec/cuda/kernels/token_shape.h"
 #include "model/config.h"
 
 namespace carat::cuda {
@@ -126,6 +127,26 @@ struct NarrowBuffers {
   uint32_t* expert_ids;
   float* expert_weights;
   void carve(Carver& carver, const Widths& w);
+};
+
+// What the blocks of the token kernel exchange, and its stages. Tags start at zero, which no stage has.
+struct TokenBuffers {
+  void* stages;  // [stage_capacity] TokenStage
+  uint32_t stage_capacity;
+  uint32_t* serial;       // of the next token
+  TaggedQuad* qkv;        // [qkv / 4]
+  TaggedQuad* partial;    // [H, splits, hd / 4] of the largest layer
+  Tagged* stats;          // [H, splits, 2]
+  TaggedQuad* attention;  // [q / 4]
+  TaggedQuad* delta;      // [d / 4]
+  uint64_t* pairs;        // [F / 2]
+  TaggedQuad* ple_projection;
+  TaggedQuad* ple;  // [L * P / 4]
+  TaggedQuad* ple_gate;
+  Tagged* router;
+  uint64_t* expert_pairs;  // [used * F_expert / 2]
+  TaggedQuad* experts;     // [d / 4]
+  void carve(Carver& carver, const Widths& w, const model::Config& config, uint32_t sm_count);
 };
 
 // The rows of a batched decode step as the host writes them.

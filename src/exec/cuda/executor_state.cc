@@ -93,6 +93,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
       weights_(*model_, plan_.placement, progress),
       gemm_(plan_.workspace_bytes) {
   allocate();
+  if (plan_.use_token) build_token_program();
   if (layers_on_cpu() == 0) return;
   exec::ExecutorOptions host = options_;
   host.kernels = {};  // those of the GPU
@@ -113,6 +114,7 @@ void CudaExecutor::allocate() {
   batch_.carve(carver, widths_, plan_.batch_rows);
   out_.carve(carver, widths_, plan_.outputs, attention_partial_elements(config, plan_, gpu_.sm_count),
              attention_counters(config, plan_));
+  if (plan_.use_token) token_.carve(carver, widths_, config, gpu_.sm_count);
   if (!plan_.placement.resident_bf16) {
     unpacked_ = reinterpret_cast<__nv_bfloat16*>(scratch_.as<char>() + carver.used());
   }

@@ -60,6 +60,9 @@ class CudaExecutor final : public exec::Executor {
   // A decode step of one row as a graph of its own, with the profiler's marks in it where there is one. Replays repeat
   // the same position and leave the lengths of the sequences alone.
   Graph capture_step(const exec::Row& row, Profiler* profiler);
+  // The stages of the token kernel, and the seconds each took in a run of this row; the lengths of the sequences stay.
+  const std::vector<StepMark>& token_marks() const { return token_marks_; }
+  std::vector<double> trace_token(const exec::Row& row);
 
  private:
   using WideResidual = ResidualNormOf<__nv_bfloat16>;
@@ -130,6 +133,11 @@ class CudaExecutor final : public exec::Executor {
   void quantise_input(MatvecJob& job, const float* floats, uint32_t cols);
   void multiply(const MatvecJob& job);
 
+  // --- token_pass.cc
+  friend class TokenProgram;
+  void build_token_program();
+  void token_step(uint64_t* trace = nullptr);
+
   // --- batch_pass.cc
   struct BatchPass {
     uint32_t rows = 0;
@@ -193,6 +201,9 @@ class CudaExecutor final : public exec::Executor {
   SparseBuffers sparse_{};  // in use where the plan has sparse attention
   BatchBuffers batch_{};
   OutputBuffers out_{};
+  TokenBuffers token_{};
+  std::vector<StepMark> token_marks_;  // what each stage of the token kernel counts as
+  uint32_t token_region_ = 0, token_depth_ = 0;
   __nv_bfloat16* unpacked_ = nullptr;  // weights of one product when there are no resident copies
   std::vector<KvView> caches_;         // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;   // by row bucket

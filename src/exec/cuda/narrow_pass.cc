@@ -150,6 +150,7 @@ void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
 
 // Everything of one token but the results' way back: runs eagerly or under capture.
 void CudaExecutor::decode_step(uint32_t rows) {
+  if (rows == 1 && plan_.use_token && profiler_ == nullptr) return token_step();
   NarrowPass pass = enter_narrow(rows);
   for (uint32_t i = layers_on_cpu(); i < widths_.L; ++i) narrow_layer(i, pass, true);
   narrow_head(pass);

@@ -12,6 +12,7 @@
 #include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/mmq_buffers.h"
+#include "exec/cuda/token_choice.h"
 
 namespace carat::cuda {
 
@@ -103,6 +104,8 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   OutputBuffers outputs;
   outputs.carve(carver, widths, plan.outputs, attention_partial_elements(config, plan, gpu.sm_count),
                 attention_counters(config, plan));
+  TokenBuffers token;
+  if (plan.use_token) token.carve(carver, widths, config, gpu.sm_count);
   plan.unpack_bytes = plan.placement.resident_bf16 ? 0 : largest_group_elements(model, plan) * 2;
   plan.scratch_bytes = carver.used() + plan.unpack_bytes;
   plan.workspace_bytes = kWorkspace;
@@ -267,9 +270,15 @@ class Decisions {
     add("ple.table", plan_.placement.ple_on_device ? "device" : "host", explain_table(plan_, request_));
   }
 
-  void decide_decode() {
+  void decide_decode(const std::string& obstacle) {
     plan_.use_matvec = wish("decode") != "gemm";
-    add("decode", plan_.use_matvec ? "matvec" : "gemm", "reads each quantised weight once and nothing else");
+    if (plan_.use_token) {
+      add("decode", "token", "one kernel for a whole token: weights keep coming while its blocks exchange results");
+    } else {
+      add("decode", plan_.use_matvec ? "matvec" : "gemm",
+          "reads each quantised weight once and nothing else" +
+              (obstacle.empty() ? "" : "; no token kernel: " + obstacle));
+    }
     plan_.use_graphs = wish("launch") != "single";
     add("launch", plan_.use_graphs ? "graph" : "single", "one launch for a whole step");
   }
@@ -405,7 +414,15 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   choose_batched_rows(plan, config, request);
   plan.free_bytes = gpu.free_bytes;
   plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);
+  const auto decode_wish = request.kernels.find("decode");
+  const std::string obstacle = token_obstacle(model, gpu, request);
+  if (decode_wish == "token" && !obstacle.empty()) {
+    fail(ErrorCode::kBadArgument, "--kernels decode=token is not possible: {}", obstacle);
+  }
+  plan.use_token = obstacle.empty() && (!decode_wish || *decode_wish == "token");
   const size_t layout = place_layers(plan, model, gpu, request);
+  // Layers on the CPU come first: a token is no single kernel then.
+  if (plan.placement.first_layer > 0) plan.use_token = false;
   Plan other = plan;
   plan.largest_context = largest_fitting(config, [&](uint32_t context) {
     lay_out(other, model, gpu, request, context);
@@ -427,7 +444,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   decisions.decide_products();
   decisions.decide_experts(config);
   decisions.decide_table();
-  decisions.decide_decode();
+  decisions.decide_decode(obstacle);
   decisions.decide_batch();
   decisions.decide_overlap();
   decisions.decide_attention(config);

@@ -49,6 +49,7 @@ struct Plan {
   SplitPlan split;
   bool use_graphs = true;
   bool overlap = true;                      // programmatic dependent launch
+  bool use_token = false;                   // a single row by the token kernel
   bool use_matvec = true;                   // decode by matrix-vector kernels; otherwise by matrix products
   uint32_t batch_from = 0, batch_rows = 0;  // decode steps of this many rows run batched; 0: none do
   uint32_t attention_shared_memory = 0;     // bytes a block of prompt attention may take; decides its tiles

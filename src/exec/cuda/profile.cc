@@ -32,11 +32,16 @@ class FamilyTable {
 
   // The mean over the profiler's runs.
   void add(const Profiler& profiler, const PassRows& rows) {
-    for (size_t i = 0; i < profiler.marks().size(); ++i) {
-      const StepMark& mark = profiler.marks()[i];
+    add(profiler.marks(), profiler.seconds(), profiler.runs(), rows);
+  }
+
+  void add(const std::vector<StepMark>& marks, const std::vector<double>& seconds, uint32_t runs,
+           const PassRows& rows) {
+    for (size_t i = 0; i < marks.size(); ++i) {
+      const StepMark& mark = marks[i];
       exec::ProfileFamily& family = families_[static_cast<size_t>(family_of(mark, model_.config()))];
       const Work work = work_of(mark, rows, model_, kv_format_);
-      family.seconds += profiler.seconds()[i] / profiler.runs();
+      family.seconds += seconds[i] / runs;
       family.bytes += work.bytes;
       family.flops += work.flops;
       ++family.steps;
@@ -109,9 +114,14 @@ class ProfileRun {
       // In the middle of what was generated, so that keys and values are those of the average token.
       const uint32_t position = phase.depth + request_.generate / 2;
       phase.graph_seconds = replay(position);
-      Profiler profiler(true);
-      replay_profiled(position, profiler);
-      table.add(profiler, {position, 1});
+      if (executor_.plan().use_token) {
+        // One kernel, so no marks between launches: it notes the clock at each stage itself.
+        table.add(executor_.token_marks(), executor_.trace_token({next_token(), position, 0, true}), 1, {position, 1});
+      } else {
+        Profiler profiler(true);
+        replay_profiled(position, profiler);
+        table.add(profiler, {position, 1});
+      }
     } else {
       Profiler profiler(false);
       const uint32_t first = executor_.length(0);

@@ -353,6 +353,25 @@ TEST(Plan, OverlapNeedsHopper) {
   }
 }
 
+TEST(Plan, TheTokenKernelRunsSingleRowsWhereItWasMeasured) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  EXPECT_TRUE(make_plan(model, made_up_gpu(90, 80), request_of(4096)).use_token);
+  EXPECT_FALSE(make_plan(model, made_up_gpu(90, 80), request_of(4096, "decode=matvec")).use_token);
+  // No figures of other chips, and too little shared memory on most of them.
+  for (const uint32_t capability : {80u, 86u, 89u, 120u}) {
+    EXPECT_FALSE(make_plan(model, made_up_gpu(capability, 80), request_of(4096)).use_token) << capability;
+  }
+  PlanRequest short_cache = request_of(4096);
+  short_cache.kv_format = quant::Format::kQ8_0;
+  EXPECT_FALSE(make_plan(model, made_up_gpu(90, 80), short_cache).use_token) << "it reads keys and values as F16";
+  PlanRequest split = request_of(4096);
+  split.gpu_layers = 30;
+  EXPECT_FALSE(make_plan(model, made_up_gpu(90, 80), split).use_token) << "the first layers run on the CPU";
+  for (const char* preset : {"e2b", "12b", "26b-a4b", "31b"}) {
+    EXPECT_TRUE(make_plan(model_of(preset, "q4_0"), made_up_gpu(90, 141), request_of(4096)).use_token) << preset;
+  }
+}
+
 std::string refusal(const GpuFacts& gpu, std::string_view kernels, ErrorCode code) {
   try {
     make_plan(model_of("e4b", "q8_0"), gpu, request_of(4096, kernels));
@@ -365,6 +384,7 @@ std::string refusal(const GpuFacts& gpu, std::string_view kernels, ErrorCode cod
 }
 
 TEST(Plan, RefusesWhatTheGpuCannotDo) {
+  EXPECT_THAT(refusal(made_up_gpu(89, 24), "decode=token", ErrorCode::kBadArgument), HasSubstr("shared memory"));
   EXPECT_THAT(refusal(made_up_gpu(89, 24), "overlap=on", ErrorCode::kBadArgument), HasSubstr("9.0"));
   EXPECT_THAT(refusal(made_up_gpu(89, 24), "attention=large", ErrorCode::kBadArgument), HasSubstr("99 KB"));
   EXPECT_THAT(refusal(made_up_gpu(89, 24), "dot=avx2", ErrorCode::kBadArgument), HasSubstr("dot=avx2"));

@@ -1,0 +1,150 @@
+#pragma once
+
+// One kernel for a whole token: a block on every SM walks the same list of stages from the embedding to the logits.
+//
+// Weights never depend on the token, so every lane keeps the next units of its own weights in flight, across the ends
+// of stages: memory stays busy while blocks exchange what they computed. Blocks exchange vectors without barriers:
+// every value travels with the number of the stage that made it (Tagged), and who needs it polls for that number.
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "exec/cuda/device/launch.h"
+#include "exec/cuda/kernels/attention.h"
+#include "exec/cuda/kernels/token_shape.h"
+#include "exec/cuda/weights/packed.h"
+
+namespace carat::cuda {
+
+enum class TokenKind : uint32_t { kProduct, kAttention, kCombine, kPerLayerInputs };
+
+enum class TokenInput : uint32_t {
+  kResidual,  // the residual stream after absorbing `in` (may be null), normalised
+  kVector,    // TaggedQuad
+  kPairs,     // two values a word
+  kSame,      // the activations of the stage before
+};
+
+enum class TokenOutput : uint32_t {
+  kVector,     // TaggedQuad, one of a row group
+  kScalars,    // Tagged: exact
+  kGeglu,      // rows are gate and up: gelu(gate) * up, a word of two of a row group
+  kGeluTimes,  // gelu(result) * factors, TaggedQuad
+  kLogits,     // softcap, plain floats
+};
+
+struct TokenPlanes {
+  const void* quants;
+  const void* high;
+  const void* scales;
+  const void* super;
+};
+
+// out = W x for one to three matrices of the same packing and width. A row group is four rows of one matrix, or for
+// GEGLU two rows of the gate (part 0) and the two rows of the up matrix (part 1) that belong to them.
+struct TokenProduct {
+  Packing packing;
+  TokenInput input;
+  TokenOutput output;
+  uint32_t parts;
+  uint32_t part_end[2];    // row groups up to the end of parts 0 and 1
+  uint32_t groups;         // row groups of all parts
+  uint32_t steps;          // of a row; experts' down product: of all experts in use together
+  uint32_t slices;         // tasks a row group is cut into along its columns
+  uint32_t slice_inverse;  // 2^32 / slices, rounded up; 0 for one slice
+  uint32_t columns;        // true width of the input; of one expert's in the experts' down product
+  uint32_t in_stage;       // the number under which `in` was made
+  uint32_t in_count;       // row groups whose results it is
+  uint32_t made;  // the number under which the results are: of the first stage of products that belong together
+  TokenPlanes planes[3];
+  const void* in;
+  const float* next_norm;   // kResidual; null: as it is
+  const float* delta_norm;  // kResidual with `in`
+  // kResidual of a mixture of experts: `in` is the dense branch, this the other one
+  const float* dense_norm;
+  const TaggedQuad* experts;
+  const float* experts_norm;
+  float scale;
+  uint32_t experts_stage;
+  void* out;
+  const TaggedQuad* factors;  // kGeluTimes
+  uint32_t factors_stage;
+  // Experts: rows of one expert in each part and where they begin. 0: not an expert product.
+  uint32_t expert_stride[2], expert_offset[2];
+  uint32_t expert_groups;   // GEGLU: row groups of one expert
+  uint32_t expert_steps;    // down: steps of one expert's rows
+  uint32_t expert_inverse;  // down: 2^32 / (256 expert_steps), rounded up
+  const Tagged* router;     // logits that choose the experts; null: chosen before
+  uint32_t router_stage;
+  uint32_t experts_total;
+  const float* expert_scale;
+};
+
+struct TokenAttention {
+  AttentionShape shape;
+  uint32_t pairs, first_pair;  // rotation angles of this kind of layer
+  bool owns, v_from_k;
+  const float* q_norm;
+  const float* k_norm;
+  KvView kv;
+  const TaggedQuad* qkv;
+  uint32_t qkv_stage;
+  uint32_t most_splits;  // row length of the partial results
+  TaggedQuad* partial;   // [H][most_splits][hd / 4]
+  Tagged* stats;         // [H][most_splits][2]: maximum of score * log2(e), sum
+  TaggedQuad* out;       // [H * hd / 4]
+};
+
+// Per-layer inputs (spec 3.2).
+struct TokenPerLayer {
+  const TaggedQuad* projection;  // [L * P / 4]
+  uint32_t projection_stage;
+  uint32_t slices, P;
+  PackedView table;
+  const float* norm;
+  float projection_scale, table_scale;
+  TaggedQuad* out;  // [L * P / 4]
+};
+
+struct alignas(16) TokenStage {
+  TokenKind kind;
+  uint32_t number;  // its place in the list, counted from 1
+  // How far weights may be loaded ahead: stages before this one are described in shared memory when this stage begins,
+  // and none of them waits for its experts. And the same once this stage has chosen its own.
+  uint32_t known_before, known_after;
+  union {
+    TokenProduct product;
+    TokenAttention attention;  // kAttention and kCombine
+    TokenPerLayer per_layer;
+  };
+};
+
+// What differs between tokens, in device memory.
+struct TokenControl {
+  const int32_t* token;
+  const uint32_t* position;
+  const uint32_t* sequence;
+  uint32_t* serial;  // counted up by every run, so that no token takes the values of the one before
+};
+
+struct TokenJob {
+  const TokenStage* stages;
+  uint32_t stage_count;
+  TokenControl control;
+  PackedView embedding;
+  uint32_t d;
+  float embedding_scale;
+  float eps;
+  float softcap;
+  uint32_t experts_used;
+  uint32_t* non_finite;
+  const double* frequencies;
+  uint32_t pairs;
+  uint32_t region_bytes;  // shared memory for activations and attention
+  uint64_t* trace;        // null, or [stage_count + 1]: the clock of block 0 when it began each stage, and at the end
+};
+
+// `blocks` must be resident together: at most one per SM.
+void run_token(const TokenJob& job, uint32_t blocks, uint32_t depth, const Launch& how);
+
+}  // namespace carat::cuda

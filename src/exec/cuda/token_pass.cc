@@ -1,0 +1,362 @@
+// Decode of a single row by the token kernel: the list of stages it walks, made once when the executor is.
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "exec/cuda/device/check.h"
+#include "exec/cuda/executor_state.h"
+#include "exec/cuda/kernels/token.h"
+
+namespace carat::cuda {
+
+namespace {
+
+TokenPlanes planes_of(const PackedView& view) { return {view.quants, view.high, view.scales, view.super}; }
+
+// For quotients by a multiplication: exact for numbers up to 2^32 / divisor. 0 for 1, which has no such number.
+uint32_t inverse_of(uint32_t divisor) {
+  return divisor == 1 ? 0 : static_cast<uint32_t>((uint64_t{1} << 32) / divisor + 1);
+}
+
+TokenProduct empty_product() {
+  TokenProduct product{};
+  product.scale = 1.0f;
+  return product;
+}
+
+}  // namespace
+
+// Collects stages in order. What the residual stream still has to absorb is remembered and handed to the next stage
+// that reads it, as in the other passes.
+class TokenProgram {
+ public:
+  TokenProgram(const CudaExecutor& executor, const TokenBuffers& buffers, uint32_t blocks)
+      : executor_(executor),
+        config_(executor.model_->config()),
+        weights_(executor.weights_),
+        to_(buffers),
+        blocks_(blocks),
+        region_bytes_(token_attention_bytes()) {}
+
+  void build(float* logits) {
+    if (config_.P > 0) add_per_layer_inputs();
+    for (const model::Layer& layer : config_.layers) add_layer(layer);
+    TokenProduct head = reads_stream(weights_.output_norm);
+    head.output = TokenOutput::kLogits;
+    head.out = logits;
+    add_products(Step::kHead, head, weights_.head.parts);
+    mark_horizons();
+  }
+
+  const std::vector<TokenStage>& stages() const { return stages_; }
+  // What each stage counts as in a profile.
+  const std::vector<StepMark>& marks() const { return marks_; }
+  uint32_t region_bytes() const { return region_bytes_; }
+
+ private:
+  struct Pending {
+    const TaggedQuad* delta = nullptr;
+    uint32_t stage = 0;
+    const float* norm = nullptr;
+    const float* dense_norm = nullptr;
+    const TaggedQuad* experts = nullptr;
+    uint32_t experts_stage = 0;
+    const float* experts_norm = nullptr;
+    float scale = 1.0f;
+  };
+
+  void mark_horizons() {
+    const auto count = static_cast<uint32_t>(stages_.size());
+    const auto known = [&](uint32_t index, uint32_t undecided) {
+      const uint32_t described = std::min(index + kTokenStagesAhead, count);
+      for (uint32_t s = undecided; s < described; ++s) {
+        if (stages_[s].kind == TokenKind::kProduct && stages_[s].product.router != nullptr) return s;
+      }
+      return described;
+    };
+    for (uint32_t i = 0; i < count; ++i) {
+      stages_[i].known_before = known(i, i);
+      stages_[i].known_after = known(i, i + 1);
+    }
+  }
+
+  TokenStage& add(TokenKind kind, Step step) {
+    marks_.push_back({step, step == Step::kPleInput ? config_.L : layer_, 1, true});
+    TokenStage stage{};
+    stage.kind = kind;
+    stage.number = static_cast<uint32_t>(stages_.size()) + 1;
+    stages_.push_back(stage);
+    made_ = stage.number;
+    return stages_.back();
+  }
+
+  // A product of the residual stream with everything pending absorbed.
+  TokenProduct reads_stream(const float* next_norm) {
+    TokenProduct product = empty_product();
+    product.input = TokenInput::kResidual;
+    product.columns = config_.d;
+    product.next_norm = next_norm;
+    product.in = pending_.delta;
+    product.in_stage = pending_.stage;
+    product.in_count = config_.d / kTokenRows;
+    product.delta_norm = pending_.norm;
+    product.dense_norm = pending_.dense_norm;
+    product.experts = pending_.experts;
+    product.experts_stage = pending_.experts_stage;
+    product.experts_norm = pending_.experts_norm;
+    product.scale = pending_.scale;
+    pending_ = {};
+    return product;
+  }
+
+  TokenProduct reads(TokenInput input, const void* from, uint32_t columns) const {
+    TokenProduct product = empty_product();
+    product.input = input;
+    product.in = from;
+    product.in_stage = made_;
+    product.in_count = columns / (input == TokenInput::kPairs ? 2 : kTokenRows);
+    product.columns = columns;
+    return product;
+  }
+
+  void push(Step step, TokenProduct product, std::span<const PackedView> parts, uint32_t groups) {
+    product.packing = parts.front().packing;
+    product.parts = static_cast<uint32_t>(parts.size());
+    product.groups = groups;
+    if (product.expert_steps == 0) product.steps = parts.front().steps;
+    for (size_t i = 0; i < parts.size(); ++i) product.planes[i] = planes_of(parts[i]);
+    product.slices = token_slices(groups, product.steps, blocks_);
+    product.slice_inverse = inverse_of(product.slices);
+    region_bytes_ =
+        std::max(region_bytes_, token_product_bytes(product.packing, product.steps, groups, product.slices, blocks_));
+    TokenStage& stage = add(TokenKind::kProduct, step);
+    if (product.made == 0) product.made = stage.number;
+    made_ = product.made;
+    stage.product = product;
+  }
+
+  // Matrices over the same input, results one after the other in `product.out`. Neighbours of the same packing make one
+  // stage; the others follow with the activations that are there, unless their kind differs.
+  void add_products(Step step, TokenProduct product, std::span<const PackedView> parts) {
+    size_t first = 0;
+    while (first < parts.size()) {
+      size_t end = first + 1;
+      while (end < parts.size() && end - first < 3 && parts[end].packing == parts[first].packing) ++end;
+      uint32_t groups = 0;
+      for (size_t i = first; i < end; ++i) {
+        groups += parts[i].rows / kTokenRows;
+        if (i - first < 2) product.part_end[i - first] = groups;
+      }
+      if (end - first == 1) product.part_end[1] = groups;
+      push(step, product, parts.subspan(first, end - first), groups);
+      product.made = made_;
+      if (end < parts.size()) {
+        const bool same = is_float_packing(parts[end].packing) == is_float_packing(parts[first].packing);
+        product.out = static_cast<TaggedQuad*>(product.out) + groups;
+        if (same) {
+          product.input = TokenInput::kSame;
+        } else if (product.input == TokenInput::kResidual) {
+          product.in = nullptr;  // absorbed already
+          product.experts = nullptr;
+        }
+      }
+      first = end;
+    }
+  }
+
+  void add_per_layer_inputs() {
+    TokenProduct projection = reads_stream(nullptr);
+    projection.out = to_.ple_projection;
+    add_products(Step::kPleInput, projection, weights_.ple_projection.parts);
+    const uint32_t made = made_;
+    TokenPerLayer ple{};
+    ple.projection = to_.ple_projection;
+    ple.projection_stage = made;
+    ple.slices = config_.L;
+    ple.P = config_.P;
+    ple.table = weights_.ple_table;
+    ple.norm = weights_.ple_norm;
+    ple.projection_scale = 1.0f / std::sqrt(static_cast<float>(config_.d));
+    ple.table_scale = std::sqrt(static_cast<float>(config_.P));
+    ple.out = to_.ple;
+    add(TokenKind::kPerLayerInputs, Step::kEmbed).per_layer = ple;
+    ple_stage_ = made_;
+  }
+
+  void add_attention(const model::Layer& layer) {
+    const DeviceLayer& weights = weights_.layers[layer.index];
+    TokenProduct qkv = reads_stream(weights.attn_norm);
+    qkv.out = to_.qkv;
+    add_products(Step::kQkv, qkv, weights.qkv.parts);
+    TokenAttention attention{};
+    attention.shape = executor_.shape_of(layer);
+    attention.pairs = layer.sliding ? executor_.pairs_sliding_ : executor_.pairs_global_;
+    attention.first_pair = layer.sliding ? 0 : executor_.pairs_sliding_;
+    attention.owns = layer.owns_kv;
+    attention.v_from_k = layer.v_from_k;
+    attention.q_norm = weights.q_norm;
+    attention.k_norm = layer.owns_kv ? weights.k_norm : weights.q_norm;
+    attention.kv = executor_.kv_of(layer.index);
+    attention.qkv = to_.qkv;
+    attention.qkv_stage = made_;
+    attention.most_splits = token_splits(layer.Hkv, blocks_);
+    attention.partial = to_.partial;
+    attention.stats = to_.stats;
+    attention.out = to_.attention;
+    add(TokenKind::kAttention, Step::kAttention).attention = attention;
+    add(TokenKind::kCombine, Step::kHeads).attention = attention;
+    TokenProduct output = reads(TokenInput::kVector, to_.attention, layer.H * layer.hd);
+    output.out = to_.delta;
+    add_products(Step::kAttentionOutput, output, weights.output.parts);
+    pending_ = {.delta = to_.delta, .stage = made_, .norm = weights.post_attention_norm};
+  }
+
+  void add_layer(const model::Layer& layer) {
+    const DeviceLayer& weights = weights_.layers[layer.index];
+    layer_ = layer.index;
+    add_attention(layer);
+    TokenProduct gate_up = reads_stream(weights.ffn_norm);
+    gate_up.output = TokenOutput::kGeglu;
+    gate_up.out = to_.pairs;
+    push(Step::kGateUp, gate_up, weights.gate_up.parts, layer.F / 2);
+    const uint32_t dense = made_;
+    if (layer.moe) add_experts_up(weights);
+    TokenProduct down = reads(TokenInput::kPairs, to_.pairs, layer.F);
+    down.in_stage = dense;
+    down.out = to_.delta;
+    const uint32_t experts = made_;
+    add_products(Step::kDown, down, weights.down.parts);
+    pending_ = {.delta = to_.delta, .stage = made_, .norm = weights.post_ffw_norm};
+    if (layer.moe) {
+      pending_.dense_norm = weights.post_ffw_norm_1;
+      add_experts_down(weights, experts);
+      pending_.experts = to_.experts;
+      pending_.experts_stage = made_;
+      pending_.experts_norm = weights.post_ffw_norm_2;
+    }
+    if (config_.P > 0) add_ple(layer.index);
+    pending_.scale = weights.output_scale;
+  }
+
+  void add_ple(uint32_t index) {
+    const DeviceLayer& weights = weights_.layers[index];
+    TokenProduct gate = reads_stream(nullptr);
+    gate.output = TokenOutput::kGeluTimes;
+    gate.out = to_.ple_gate;
+    gate.factors = to_.ple + uint64_t{index} * config_.P / kTokenRows;
+    gate.factors_stage = ple_stage_;
+    add_products(Step::kPleGate, gate, weights.inp_gate.parts);
+    TokenProduct projection = reads(TokenInput::kVector, to_.ple_gate, config_.P);
+    projection.out = to_.delta;
+    add_products(Step::kPleProject, projection, weights.proj.parts);
+    pending_ = {.delta = to_.delta, .stage = made_, .norm = weights.post_norm};
+  }
+
+  void add_experts_up(const DeviceLayer& weights) {
+    TokenProduct router = reads_stream(weights.router_scale);
+    router.out = to_.router;
+    router.output = TokenOutput::kScalars;  // a rounded logit could choose another expert
+    add_products(Step::kRouter, router, {&weights.router_packed, 1});
+    TokenProduct up = reads_stream(weights.pre_ffw_norm_2);
+    up.router = to_.router;
+    up.router_stage = made_;
+    up.experts_total = config_.experts;
+    up.expert_scale = weights.expert_scale;
+    up.output = TokenOutput::kGeglu;
+    up.out = to_.expert_pairs;
+    up.expert_groups = config_.F_expert / 2;
+    up.expert_stride[0] = weights.expert_gate.stride;
+    up.expert_stride[1] = weights.expert_up.stride;
+    up.expert_offset[0] = weights.expert_gate.offset;
+    up.expert_offset[1] = weights.expert_up.offset;
+    const PackedView parts[2] = {weights.expert_gate.weights, weights.expert_up.weights};
+    push(Step::kExpertsUp, up, parts, config_.experts_used * up.expert_groups);
+  }
+
+  void add_experts_down(const DeviceLayer& weights, uint32_t made) {
+    TokenProduct down = reads(TokenInput::kPairs, to_.expert_pairs, config_.F_expert);
+    down.in_stage = made;
+    down.out = to_.experts;
+    down.in_count = config_.experts_used * config_.F_expert / 2;
+    down.expert_steps = weights.expert_down.steps;
+    down.expert_inverse = inverse_of(kStep * down.expert_steps);
+    down.steps = config_.experts_used * down.expert_steps;
+    down.expert_stride[0] = config_.d;
+    const uint32_t groups = config_.d / kTokenRows;
+    down.part_end[0] = down.part_end[1] = groups;
+    push(Step::kExpertsDown, down, {&weights.expert_down, 1}, groups);
+  }
+
+  const CudaExecutor& executor_;
+  const model::Config& config_;
+  const DeviceWeights& weights_;
+  const TokenBuffers& to_;
+  uint32_t blocks_;
+  uint32_t region_bytes_;
+  uint32_t made_ = 0;  // the number of the newest results
+  uint32_t ple_stage_ = 0;
+  uint32_t layer_ = 0;
+  Pending pending_;
+  std::vector<TokenStage> stages_;
+  std::vector<StepMark> marks_;
+};
+
+void CudaExecutor::build_token_program() {
+  TokenProgram program(*this, token_, gpu_.sm_count);
+  program.build(out_.logits);
+  const std::vector<TokenStage>& stages = program.stages();
+  CARAT_CHECK(stages.size() < kTokenMaxStages && stages.size() <= token_.stage_capacity);
+  token_marks_ = program.marks();
+  check(cudaMemcpy(token_.stages, stages.data(), stages.size() * sizeof(TokenStage), cudaMemcpyHostToDevice),
+        "uploading the stages of a token");
+  token_region_ = program.region_bytes();
+  token_depth_ = token_ring_depth(token_region_, widths_.d, gpu_.shared_memory);
+  CARAT_CHECK(token_depth_ > 0);
+}
+
+std::vector<double> CudaExecutor::trace_token(const exec::Row& row) {
+  CARAT_CHECK(plan_.use_token && row.sequence < plan_.sequences && row.position < plan_.context);
+  DeviceArray<uint64_t> trace(token_marks_.size() + 1, "the clock at each stage of a token");
+  fill_control({&row, 1}, 1);
+  token_step();  // a first run: instructions and tables are on the chip afterwards
+  const Event start(true), stop(true);
+  start.record(stream_.get());
+  token_step(trace.data());
+  stop.record(stream_.get());
+  stop.synchronise();
+  std::vector<uint64_t> clock(token_marks_.size() + 1);
+  check(cudaMemcpy(clock.data(), trace.data(), trace.bytes(), cudaMemcpyDeviceToHost), "reading the clock");
+  const double seconds = 1e-3 * static_cast<double>(stop.since(start));
+  const auto cycles = static_cast<double>(clock.back() - clock.front());
+  std::vector<double> stages;
+  for (size_t i = 0; i < token_marks_.size(); ++i) {
+    stages.push_back(seconds * static_cast<double>(clock[i + 1] - clock[i]) / cycles);
+  }
+  return stages;
+}
+
+// A decode step of one row: the kernel and the selection of candidates.
+void CudaExecutor::token_step(uint64_t* trace) {
+  check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
+        "uploading the row");
+  TokenJob job{};
+  job.stages = static_cast<const TokenStage*>(token_.stages);
+  job.stage_count = static_cast<uint32_t>(token_marks_.size());
+  job.control = {narrow_.control->tokens, narrow_.control->positions, narrow_.control->sequences, token_.serial};
+  job.embedding = weights_.token_embd;
+  job.d = widths_.d;
+  job.embedding_scale = std::sqrt(static_cast<float>(widths_.d));
+  job.eps = model_->config().eps;
+  job.softcap = model_->config().softcap;
+  job.experts_used = model_->config().experts_used;
+  job.non_finite = results_.non_finite;
+  job.frequencies = frequencies_.data();
+  job.pairs = pairs_sliding_ + pairs_global_;
+  job.region_bytes = token_region_;
+  job.trace = trace;
+  run_token(job, gpu_.sm_count, token_depth_, Launch{stream_.get(), false});
+  select_best(out_.logits, 1, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
+              results_.counts, Launch{stream_.get(), false});
+}
+
+}  // namespace carat::cuda
