@@ -2,6 +2,7 @@
 // the weight bytes of the selected experts.
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/moe.h"
+#include "exec/cuda/kernels/moe_route.cuh"
 #include "exec/cuda/kernels/packings.cuh"
 
 namespace carat::cuda {
@@ -16,67 +17,13 @@ __global__ void moe_route_kernel(const float* logits, const float* expert_scale,
   const uint32_t row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;
   const float* from = logits + static_cast<uint64_t>(row) * experts;
-  float p[kPerLane];
-  float largest = -INFINITY;
+  float of_lane[kPerLane];
 #pragma unroll
-  for (uint32_t i = 0; i < kPerLane; ++i) {
-    const uint32_t e = lane + 32 * i;
-    p[i] = e < experts ? from[e] : -INFINITY;
-    largest = fmaxf(largest, p[i]);
-  }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1)
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-  float sum = 0.0f;
-#pragma unroll
-  for (uint32_t i = 0; i < kPerLane; ++i) {
-    p[i] = lane + 32 * i < experts ? expf(p[i] - largest) : -1.0f;
-    if (p[i] >= 0.0f) sum += p[i];
-  }
-  sum = warp_sum(sum);
-
-  float chosen_sum = 0.0f;
-  uint32_t my_id = 0;  // lane s keeps the s-th choice
-  float my_weight = 0.0f;
-  for (uint32_t s = 0; s < used; ++s) {
-    float best = -1.0f;
-    uint32_t best_id = 0xffffffffu;
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) {
-      if (p[i] > best) {  // strictly greater: the lower expert wins a tie
-        best = p[i];
-        best_id = lane + 32 * i;
-      }
-    }
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1) {
-      const float other = __shfl_xor_sync(0xffffffffu, best, offset);
-      const uint32_t other_id = __shfl_xor_sync(0xffffffffu, best_id, offset);
-      if (other > best || (other == best && other_id < best_id)) {
-        best = other;
-        best_id = other_id;
-      }
-    }
-    // All-NaN logits leave nothing to choose; expert 0 with a NaN weight keeps the failure visible.
-    if (best_id == 0xffffffffu) {
-      best_id = 0;
-      best = __int_as_float(0x7fc00000);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) {
-      if (lane + 32 * i == best_id) p[i] = -1.0f;
-    }
-    const float probability = best / sum;
-    chosen_sum += probability;
-    if (lane == s) {
-      my_id = best_id;
-      my_weight = probability;
-    }
-  }
+  for (uint32_t i = 0; i < kPerLane; ++i) of_lane[i] = lane + 32 * i < experts ? from[lane + 32 * i] : -INFINITY;
+  const ExpertChoice mine = choose_experts(of_lane, experts, used, expert_scale);
   if (lane < used) {
-    ids[static_cast<uint64_t>(row) * used + lane] = my_id;
-    weights[static_cast<uint64_t>(row) * used + lane] =
-        my_weight / fmaxf(chosen_sum, 6.103515625e-5f) * expert_scale[my_id];
+    ids[static_cast<uint64_t>(row) * used + lane] = mine.expert;
+    weights[static_cast<uint64_t>(row) * used + lane] = mine.weight;
   }
 }
 
