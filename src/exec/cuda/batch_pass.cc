@@ -29,39 +29,14 @@ bool CudaExecutor::runs_batched(std::span<const exec::Row> rows) const {
 void CudaExecutor::run_batch(std::span<const exec::Row> rows) {
   const auto count = static_cast<uint32_t>(rows.size());
   const uint32_t bucket = batch_bucket(count);
-  auto* control = batch_control_.as<BatchControl>();
-  for (uint32_t r = 0; r < bucket; ++r) {
-    const bool real = r < count;
-    control->tokens[r] = real ? rows[r].token : 0;
-    control->positions[r] = real ? rows[r].position : 0;
-    control->sequences[r] = real ? rows[r].sequence : plan_.sequences;  // padding writes to the spare sequence
-  }
-  control->k = wanted_k_;
+  fill_rows(*batch_control_.as<BatchControl>(), rows, bucket);
   if (cpu_layers_ != nullptr) {
     // Rows that pad the step to its bucket need finite values of some kind.
     auto* entering = entering_.as<float>();
     for (uint32_t r = count; r < bucket; ++r) std::copy_n(entering, widths_.d, entering + uint64_t{r} * widths_.d);
   }
   output_count_ = count;
-  if (plan_.use_graphs && profiler_ == nullptr) {
-    Graph& graph = batch_graphs_[bucket];
-    if (!graph.ready()) {
-      // A first run outside the capture sets kernel attributes and loads modules.
-      batch_step(bucket);
-      stream_.synchronise();
-      Graph::begin_capture(stream_.get());
-      try {
-        batch_step(bucket);
-      } catch (...) {
-        Graph::abandon_capture(stream_.get());
-        throw;
-      }
-      graph = Graph::end_capture(stream_.get());
-    }
-    graph.launch(stream_.get());
-  } else {
-    batch_step(bucket);
-  }
+  run_step(batch_graphs_[bucket], [&] { batch_step(bucket); });
   selected_k_ = wanted_k_;
 }
 

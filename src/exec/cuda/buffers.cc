@@ -90,9 +90,7 @@ void NarrowBuffers::carve(Carver& carver, const Widths& w) {
   constexpr uint64_t n = DecodeControl::kRows;
   control = carver.take<DecodeControl>(1);
   rows.carve(carver, w, DecodeControl::kRows);
-  rows.tokens = control == nullptr ? nullptr : control->tokens;
-  rows.positions = control == nullptr ? nullptr : control->positions;
-  rows.sequences = control == nullptr ? nullptr : control->sequences;
+  rows.point_into(control);
   x[0] = carver.take<float>(n * w.d);
   x[1] = carver.take<float>(n * w.d);
   embedding = carver.take<float>(n * w.d);
@@ -145,9 +143,7 @@ void BatchBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count) {
   const uint64_t n = row_count;
   control = carver.take<BatchControl>(1);
   rows.carve(carver, w, row_count);
-  rows.tokens = control == nullptr ? nullptr : control->tokens;
-  rows.positions = control == nullptr ? nullptr : control->positions;
-  rows.sequences = control == nullptr ? nullptr : control->sequences;
+  rows.point_into(control);
   x[0] = carver.take<float>(n * w.d);
   x[1] = carver.take<float>(n * w.d);
   qkv = carver.take<float>(n * w.qkv);

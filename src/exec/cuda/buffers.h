@@ -50,6 +50,13 @@ struct RowArrays {
   float2* rope_sliding;  // [rows, pairs]
   float2* rope_global;
   void carve(Carver& carver, const Widths& w, uint32_t rows);
+  // Tokens, positions and sequences are those in a control block, which one copy brings to the device; null: not yet.
+  template <typename Control>
+  void point_into(Control* control) {
+    tokens = control == nullptr ? nullptr : control->tokens;
+    positions = control == nullptr ? nullptr : control->positions;
+    sequences = control == nullptr ? nullptr : control->sequences;
+  }
 };
 
 // The rows of a decode step as the host writes them: one copy brings them to the device.

@@ -133,6 +133,30 @@ class CudaExecutor final : public exec::Executor {
   void quantise_input(MatvecJob& job, const float* floats, uint32_t cols);
   void multiply(const MatvecJob& job);
 
+  // --- every way to decode
+  // A step as a replay of its graph, which the first one records; kernel by kernel where there are to be no graphs.
+  template <typename Step>
+  void run_step(Graph& graph, const Step& step) {
+    if (!plan_.use_graphs || profiler_ != nullptr) return step();
+    if (!graph.ready()) {
+      step();  // outside the capture: sets kernel attributes and loads modules
+      stream_.synchronise();
+      graph = Graph::capture(stream_.get(), step);
+    }
+    graph.launch(stream_.get());
+  }
+  // The rows of a step, padded to its bucket by rows that write to the spare sequence.
+  template <typename Control>
+  void fill_rows(Control& control, std::span<const exec::Row> rows, uint32_t bucket) const {
+    for (uint32_t r = 0; r < bucket; ++r) {
+      const bool real = r < rows.size();
+      control.tokens[r] = real ? rows[r].token : 0;
+      control.positions[r] = real ? rows[r].position : 0;
+      control.sequences[r] = real ? rows[r].sequence : plan_.sequences;
+    }
+    control.k = wanted_k_;
+  }
+
   // --- token_pass.cc
   friend class TokenProgram;
   void build_token_program();

@@ -87,14 +87,7 @@ void CudaExecutor::quantise_input(MatvecJob& job, const float* floats, uint32_t 
 }
 
 void CudaExecutor::fill_control(std::span<const exec::Row> rows, uint32_t bucket) {
-  auto* control = control_.as<DecodeControl>();
-  for (uint32_t r = 0; r < bucket; ++r) {
-    const bool real = r < rows.size();
-    control->tokens[r] = real ? rows[r].token : 0;
-    control->positions[r] = real ? rows[r].position : 0;
-    control->sequences[r] = real ? rows[r].sequence : plan_.sequences;  // padding writes to the spare sequence
-  }
-  control->k = wanted_k_;
+  fill_rows(*control_.as<DecodeControl>(), rows, bucket);
 }
 
 void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
@@ -105,25 +98,7 @@ void CudaExecutor::run_narrow(std::span<const exec::Row> rows) {
   fill_control(rows, bucket);
   output_count_ = wanting;
   if (wanting == count) {
-    if (plan_.use_graphs && profiler_ == nullptr) {
-      Graph& graph = graphs_[bucket];
-      if (!graph.ready()) {
-        // A first run outside the capture sets kernel attributes and loads modules.
-        decode_step(bucket);
-        stream_.synchronise();
-        Graph::begin_capture(stream_.get());
-        try {
-          decode_step(bucket);
-        } catch (...) {
-          Graph::abandon_capture(stream_.get());
-          throw;
-        }
-        graph = Graph::end_capture(stream_.get());
-      }
-      graph.launch(stream_.get());
-    } else {
-      decode_step(bucket);
-    }
+    run_step(graphs_[bucket], [&] { decode_step(bucket); });
     selected_k_ = wanted_k_;
     return;
   }

@@ -220,18 +220,17 @@ Graph CudaExecutor::capture_step(const exec::Row& row, Profiler* profiler) {
   fill_control({&row, 1}, 1);
   decode_step(1);  // sets kernel attributes, which a capture cannot
   stream_.synchronise();
-  Graph::begin_capture(stream_.get());
-  try {
+  // Whatever happens, passes after this one are not profiled.
+  struct Profiled {
+    CudaExecutor& executor;
+    ~Profiled() { executor.set_profiler(nullptr); }
+  };
+  return Graph::capture(stream_.get(), [&] {
+    const Profiled scope{*this};
     set_profiler(profiler);
     if (profiler != nullptr) profiler->start(stream_.get());
     decode_step(1);
-    set_profiler(nullptr);
-  } catch (...) {
-    set_profiler(nullptr);
-    Graph::abandon_capture(stream_.get());
-    throw;
-  }
-  return Graph::end_capture(stream_.get());
+  });
 }
 
 }  // namespace carat::cuda

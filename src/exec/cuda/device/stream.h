@@ -43,7 +43,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// An instantiated graph. Capture with begin_capture / end_capture around ordinary launches on one stream. Move-only.
+// An instantiated graph. Move-only.
 class Graph {
  public:
   Graph() = default;
@@ -53,14 +53,26 @@ class Graph {
     std::swap(graph_, other.graph_);
     return *this;
   }
-  static void begin_capture(cudaStream_t stream);
-  static Graph end_capture(cudaStream_t stream);
-  // Ends a capture that went wrong, so that the stream can be used again.
-  static void abandon_capture(cudaStream_t stream) noexcept;
+  // What launches() puts on the stream, recorded instead of run. When it throws, the stream can be used again.
+  template <typename Launches>
+  static Graph capture(cudaStream_t stream, const Launches& launches) {
+    begin_capture(stream);
+    try {
+      launches();
+    } catch (...) {
+      abandon_capture(stream);
+      throw;
+    }
+    return end_capture(stream);
+  }
   bool ready() const { return graph_ != nullptr; }
   void launch(cudaStream_t stream) const;
 
  private:
+  static void begin_capture(cudaStream_t stream);
+  static Graph end_capture(cudaStream_t stream);
+  static void abandon_capture(cudaStream_t stream) noexcept;
+
   cudaGraphExec_t graph_ = nullptr;
 };
 
