@@ -305,12 +305,12 @@ DecodeFigures bench_decode_at(const Card& card, const Stream& stream, const Atte
   const DeviceArray<float> partial(attention_decode_scratch(shape, rows, splits), "benchmark scratch");
   check(cudaDeviceSynchronize(), "benchmark input");
 
-  Graph::begin_capture(stream.get());
-  for (uint32_t i = 0; i < kLaunches; ++i) {
-    attention_decode(shape, q.data(), cache.view(), positions.data(), sequence_ids.data() + i % turns * rows, rows,
-                     out.data(), splits, partial.data(), counters.data(), {stream.get(), card.overlap});
-  }
-  const Graph graph = Graph::end_capture(stream.get());
+  const Graph graph = Graph::capture(stream.get(), [&] {
+    for (uint32_t i = 0; i < kLaunches; ++i) {
+      attention_decode(shape, q.data(), cache.view(), positions.data(), sequence_ids.data() + i % turns * rows, rows,
+                       out.data(), splits, partial.data(), counters.data(), {stream.get(), card.overlap});
+    }
+  });
   const double us = median_ms(stream, 15, [&] { graph.launch(stream.get()); }) * 1e3 / kLaunches;
   return {us, static_cast<double>(row_bytes * rows) / us * 1e-3, splits};
 }

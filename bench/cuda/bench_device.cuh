@@ -57,9 +57,9 @@ DeviceArray<T> to_device(const std::vector<T>& values) {
 inline double median_ms(const Stream& stream, uint32_t launches, const std::function<void(uint32_t)>& work) {
   work(0);  // sets kernel attributes and loads modules
   stream.synchronise();
-  Graph::begin_capture(stream.get());
-  for (uint32_t i = 0; i < launches; ++i) work(i);
-  const Graph graph = Graph::end_capture(stream.get());
+  const Graph graph = Graph::capture(stream.get(), [&] {
+    for (uint32_t i = 0; i < launches; ++i) work(i);
+  });
   graph.launch(stream.get());
   std::vector<float> times;
   for (int repeat = 0; repeat < 7; ++repeat) {
@@ -96,6 +96,19 @@ inline PackedView random_matrix(Packing packing, uint32_t rows, uint32_t cols, c
   view.scales = plane(bytes.scales, kHalves);  // also valid headers and integer scales
   view.super = plane(bytes.super, kHalves);
   return view;
+}
+
+// Where groups begin when each of `total` rows picks a random expert.
+inline std::vector<uint32_t> random_offsets(uint32_t experts, uint32_t total) {
+  std::vector<uint32_t> counts(experts, 0);
+  uint64_t state = 1;
+  for (uint32_t i = 0; i < total; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ++counts[(state >> 33) % experts];
+  }
+  std::vector<uint32_t> offsets(1, 0);
+  for (const uint32_t count : counts) offsets.push_back(offsets.back() + count);
+  return offsets;
 }
 
 }  // namespace carat::cuda

@@ -163,19 +163,6 @@ void bench_matvec(const Bench& bench) {
 
 // ----------------------------------------------------------------------------------------------------- matrix products
 
-// Sizes of groups when each of `tokens` rows picks `used` random experts.
-std::vector<uint32_t> random_offsets(uint32_t experts, uint32_t total) {
-  std::vector<uint32_t> counts(experts, 0);
-  uint64_t state = 1;
-  for (uint32_t i = 0; i < total; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    ++counts[(state >> 33) % experts];
-  }
-  std::vector<uint32_t> offsets(1, 0);
-  for (const uint32_t count : counts) offsets.push_back(offsets.back() + count);
-  return offsets;
-}
-
 struct GroupedShape {
   const char* name;
   uint32_t experts, tokens, used, n, k;

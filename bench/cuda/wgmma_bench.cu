@@ -58,18 +58,6 @@ void print(const Bench& bench, double ms, double operations, uint64_t bytes) {
   if (bytes != 0) std::printf(" %4.0f", static_cast<double>(bytes) / ms * 1e-6);
 }
 
-std::vector<uint32_t> random_offsets(uint32_t experts, uint32_t total) {
-  std::vector<uint32_t> counts(experts, 0);
-  uint64_t state = 1;
-  for (uint32_t i = 0; i < total; ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    ++counts[(state >> 33) % experts];
-  }
-  std::vector<uint32_t> offsets(1, 0);
-  for (const uint32_t count : counts) offsets.push_back(offsets.back() + count);
-  return offsets;
-}
-
 // 26B-A4B: 128 experts, 8 used, gate and up of 704 rows over 2816 columns (with GELU), down of 2816 over 704.
 struct Experts {
   static constexpr uint32_t kExperts = 128, kUsed = 8, kF = 704, kD = 2816;
