@@ -170,9 +170,8 @@ void OutputBuffers::carve(Carver& carver, const Widths& w, uint32_t outputs, uin
   hidden = carver.take<float>(n * w.d);
   normed = carver.take<__nv_bfloat16>(n * w.d);
   logits = carver.take<float>(n * w.V);
-  select.bins = carver.take<uint32_t>(n * kSelectBins);
-  select.counters = carver.take<uint32_t>(n * 2);
-  select.collected = carver.take<uint64_t>(n * kSelectCapacity);
+  select.maxima = carver.take<float>(n * kSelectGroups);
+  select.counters = carver.take<uint32_t>(n);
   attention_partial = carver.take<float>(attention_partial_elements);
   attention_counters = carver.take<uint32_t>(counters);
 }

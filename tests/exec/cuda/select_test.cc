@@ -17,9 +17,8 @@ class SelectTest : public GpuTest {
   };
 
   void prepare(uint32_t rows) {
-    bins_ = zeros<uint32_t>(size_t{rows} * kSelectBins);
-    counters_ = zeros<uint32_t>(size_t{rows} * 2);
-    collected_ = poisoned<uint64_t>(size_t{rows} * kSelectCapacity);
+    maxima_ = poisoned<float>(size_t{rows} * kSelectGroups);
+    counters_ = zeros<uint32_t>(rows);
   }
 
   Found select(const DeviceArray<float>& logits, uint32_t rows, uint32_t V, uint32_t k) {
@@ -27,11 +26,10 @@ class SelectTest : public GpuTest {
     const auto tokens = poisoned<int32_t>(size_t{rows} * kSelectMax);
     const auto values = poisoned<float>(size_t{rows} * kSelectMax);
     const auto counts = poisoned<uint32_t>(rows);
-    const SelectScratch scratch{bins_.data(), counters_.data(), collected_.data()};
+    const SelectScratch scratch{maxima_.data(), counters_.data()};
     select_best(logits.data(), rows, V, device_k.data(), scratch, tokens.data(), values.data(), counts.data(), how_);
     synchronise();
     // The next selection relies on this.
-    EXPECT_EQ(std::ranges::count(download(bins_), 0u), static_cast<ptrdiff_t>(bins_.size())) << "bins are not zero";
     EXPECT_EQ(std::ranges::count(download(counters_), 0u), static_cast<ptrdiff_t>(counters_.size()));
     return {download(tokens), download(values), download(counts)};
   }
@@ -64,8 +62,8 @@ class SelectTest : public GpuTest {
     }
   }
 
-  DeviceArray<uint32_t> bins_, counters_;
-  DeviceArray<uint64_t> collected_;
+  DeviceArray<float> maxima_;
+  DeviceArray<uint32_t> counters_;
 };
 
 TEST_F(SelectTest, SmallVocabularies) {
@@ -81,6 +79,43 @@ TEST_F(SelectTest, RealVocabulary) {
   prepare(kRows);
   const std::vector<float> logits = test::Random(7).normals(size_t{kRows} * kV, 4.0f);
   for (const uint32_t k : {1u, 3u, 64u, 1000u, 1024u}) check_select(logits, kRows, kV, k);
+}
+
+// Groups of 8 to 64 logits, rows that are no multiple of a vector, and groups of more than one tile.
+TEST_F(SelectTest, GroupsOfEverySize) {
+  prepare(2);
+  for (const uint32_t V : {12001u, 32000u, 65537u, 131072u, 262147u, 600000u}) {
+    const std::vector<float> logits = test::Random(V).normals(size_t{2} * V, 3.0f);
+    for (const uint32_t k : {1u, 64u, 1024u}) check_select(logits, 2, V, k);
+  }
+}
+
+// Many rows: each block takes several tiles of a warp.
+TEST_F(SelectTest, BatchesOfRows) {
+  constexpr uint32_t kV = 262144;
+  for (const uint32_t rows : {16u, 64u}) {
+    prepare(rows);
+    const std::vector<float> logits = test::Random(rows).normals(size_t{rows} * kV, 4.0f);
+    check_select(logits, rows, kV, 40);
+  }
+}
+
+// The best stand side by side, so that few groups hold them all and the bound is far below the k-th.
+TEST_F(SelectTest, TheBestAreNeighbours) {
+  constexpr uint32_t kV = 262144;
+  prepare(1);
+  std::vector<float> logits = test::Random(12).normals(kV);
+  for (uint32_t i = 0; i < 700; ++i) logits[1000 + i] = 20.0f + 0.001f * static_cast<float>(i * 37 % 700);
+  for (const uint32_t k : {1u, 64u, 600u, 900u}) check_select(logits, 1, kV, k);
+}
+
+// One far above the rest leaves all others in few bins of the histogram.
+TEST_F(SelectTest, OneFarAboveTheRest) {
+  constexpr uint32_t kV = 100000;
+  prepare(1);
+  std::vector<float> logits = test::Random(13).normals(kV);
+  logits[777] = 300.0f;
+  for (const uint32_t k : {1u, 2u, 64u}) check_select(logits, 1, kV, k);
 }
 
 TEST_F(SelectTest, SmallMoreThanTheMostIsCutToTheMost) {

@@ -7,19 +7,18 @@ namespace carat::cuda {
 struct Launch;
 
 inline constexpr uint32_t kSelectMax = 1024;       // most candidates a selection can return
-inline constexpr uint32_t kSelectCapacity = 8192;  // most values in the histogram bins that hold them
-inline constexpr uint32_t kSelectBins = 4096;
+inline constexpr uint32_t kSelectCapacity = 8192;  // most values that can be looked at to find them
+inline constexpr uint32_t kSelectGroups = 2048;    // most groups a row is divided into
 
-// Scratch of a selection over up to `rows` rows; bins and counters start at zero and are left at zero.
+// Scratch of a selection over up to `rows` rows; counters start at zero and are left at zero.
 struct SelectScratch {
-  uint32_t* bins;       // [rows, kSelectBins]
-  uint32_t* counters;   // [rows, 2]: collected, finished blocks
-  uint64_t* collected;  // [rows, kSelectCapacity]
+  float* maxima;       // [rows, kSelectGroups]
+  uint32_t* counters;  // [rows] finished blocks
 };
 
 // The k largest of each row of logits [rows, V], largest first, equal ones by lower index. *k is read on the device, so
 // a captured graph can change it. tokens and values: [rows, kSelectMax]; counts[row] is min(k, V), or kSelectOverflow
-// when too many logits share the threshold's bin (the caller then selects on the host).
+// when too many logits are about as large as the k-th (the caller then selects on the host).
 inline constexpr uint32_t kSelectOverflow = 0xffffffffu;
 void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
                  int32_t* tokens, float* values, uint32_t* counts, const Launch& how);
