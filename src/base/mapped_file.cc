@@ -63,11 +63,26 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::read(size_t offset, std::span<std::byte> to) const {
+  CARAT_CHECK(offset <= size_ && to.size() <= size_ - offset);
+  for (size_t done = 0; done < to.size();) {
+    const ssize_t count = ::pread(descriptor_, to.data() + done, to.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      fail(ErrorCode::kIo, "cannot read {} at byte {}: {}", path_, offset + done, std::strerror(errno));
+    }
+    if (count == 0) fail_shorter();
+    done += static_cast<size_t>(count);
+  }
+}
+
 void MappedFile::check_unchanged() const {
   struct stat info {};
-  if (::fstat(descriptor_, &info) != 0 || static_cast<size_t>(info.st_size) < size_) {
-    fail(ErrorCode::kIo, "{} became shorter while it was in use; restore the file and start again", path_);
-  }
+  if (::fstat(descriptor_, &info) != 0 || static_cast<size_t>(info.st_size) < size_) fail_shorter();
+}
+
+void MappedFile::fail_shorter() const {
+  fail(ErrorCode::kIo, "{} became shorter while it was in use; restore the file and start again", path_);
 }
 
 void MappedFile::release() noexcept {

@@ -21,11 +21,16 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  // Copies the bytes from `offset` on, without touching the mapping: no page of it is faulted in, and a file that
+  // became shorter or cannot be read is an error (kIo), not a signal. Any number of threads at a time.
+  void read(size_t offset, std::span<std::byte> to) const;
+
   // Throws kIo when the file on disk is now shorter than what was mapped.
   void check_unchanged() const;
 
  private:
   void release() noexcept;
+  [[noreturn]] void fail_shorter() const;
 
   std::string path_;
   int descriptor_ = -1;

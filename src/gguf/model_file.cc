@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -106,6 +107,16 @@ void ModelFile::index_tensors() {
 const TensorView* ModelFile::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void ModelFile::read(std::span<const std::byte> view, std::byte* to) const {
+  const std::less_equal<const std::byte*> not_after;  // the parts are unrelated objects, which < does not order
+  for (const MappedFile& file : files_) {
+    const std::byte* begin = file.bytes().data();
+    if (!not_after(begin, view.data()) || !not_after(view.data() + view.size(), begin + file.bytes().size())) continue;
+    return file.read(static_cast<size_t>(view.data() - begin), {to, view.size()});
+  }
+  CARAT_CHECK(false);  // not a view into this model
 }
 
 uint64_t ModelFile::file_bytes() const {

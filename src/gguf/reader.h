@@ -120,6 +120,8 @@ class ModelFile {
   // All tensors of all parts, in file order.
   std::span<const TensorView> tensors() const { return tensors_; }
   const TensorView* find(std::string_view name) const;
+  // Copies `view`, bytes of one of the parts (as TensorView::data is), with MappedFile::read.
+  void read(std::span<const std::byte> view, std::byte* to) const;
   uint64_t file_bytes() const;
   size_t parts() const { return files_.size(); }
   void check_unchanged() const;

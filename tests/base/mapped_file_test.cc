@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "base/byte_reader.h"
 #include "base/error.h"
@@ -94,6 +97,40 @@ TEST(MappedFile, NoticesThatTheFileBecameShorter) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kIo);
     EXPECT_THAT(error.what(), HasSubstr(path));
+  }
+}
+
+TEST(MappedFile, ReadsWithoutTheMapping) {
+  const TemporaryDirectory folder;
+  test::write_text(folder.file("f"), "0123456789");
+  const MappedFile file(folder.file("f"));
+  std::vector<std::byte> to(4);
+  file.read(3, to);
+  EXPECT_EQ(as_text(to), "3456");
+  file.read(6, to);
+  EXPECT_EQ(as_text(to), "6789");
+  file.read(10, {});
+  EXPECT_THROW(file.read(7, to), std::logic_error);
+  EXPECT_THROW(file.read(SIZE_MAX, to), std::logic_error);
+}
+
+TEST(MappedFile, ReadingATruncatedFileIsAnError) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("f");
+  test::write_text(path, "0123456789");
+  const MappedFile file(path);
+  std::filesystem::resize_file(path, 5);
+  std::vector<std::byte> to(4);
+  file.read(1, to);
+  EXPECT_EQ(as_text(to), "1234");
+  for (const size_t offset : {2u, 5u, 6u}) {
+    try {
+      file.read(offset, to);
+      FAIL() << "truncation went unnoticed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kIo);
+      EXPECT_THAT(error.what(), HasSubstr(path + " became shorter"));
+    }
   }
 }
 

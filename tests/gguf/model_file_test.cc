@@ -105,6 +105,18 @@ TEST(ModelFile, NoticesTruncationAfterOpening) {
   EXPECT_THROW(file->check_unchanged(), Error);
 }
 
+TEST(ModelFile, ReadsWhatAViewShows) {
+  const auto file = ModelFile::open(test::model_path("demo-e-q8_0.gguf"));
+  for (const TensorView& tensor : file->tensors()) {
+    std::vector<std::byte> copy(tensor.data.size());
+    file->read(tensor.data, copy.data());
+    EXPECT_TRUE(std::equal(copy.begin(), copy.end(), tensor.data.begin())) << tensor.info.name;
+  }
+  const std::vector<std::byte> elsewhere(8);
+  std::vector<std::byte> copy(8);
+  EXPECT_THROW(file->read(elsewhere, copy.data()), std::logic_error);
+}
+
 // What one part of a split model says about itself; nullopt leaves the key out.
 struct Part {
   std::optional<uint64_t> number;
@@ -148,6 +160,9 @@ TEST_F(SplitModel, OpensFromAnyPart) {
     for (const char* name : {"a", "b", "c"}) {
       ASSERT_NE(file->find(name), nullptr);
       EXPECT_EQ(file->find(name)->data[3], static_cast<std::byte>(name[0]));
+      std::vector<std::byte> copy(4);
+      file->read(file->find(name)->data, copy.data());
+      EXPECT_EQ(copy, std::vector<std::byte>(4, static_cast<std::byte>(name[0])));
     }
     EXPECT_EQ(file->file_bytes(), fs::file_size(path(1)) + fs::file_size(path(2)) + fs::file_size(path(3)));
   }

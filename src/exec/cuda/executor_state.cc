@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "base/error.h"
@@ -74,6 +75,16 @@ std::vector<double> inverse_frequencies(const model::Model& model, bool sliding)
        on_gpu, model.config().L, plan.total_bytes, plan.context, plan.free_bytes, remedy);
 }
 
+using Clock = std::chrono::steady_clock;
+
+void log_loading(spdlog::logger& log, const DeviceWeights& weights, Clock::time_point started) {
+  const double gigabytes = static_cast<double>(weights.uploaded().bytes) / 1e9, upload = weights.uploaded().seconds,
+               all = std::chrono::duration<double>(Clock::now() - started).count();
+  log.info(
+      "{:.2f} GB of weights on the GPU in {:.2f} s ({:.1f} GB/s), 16-bit copies in {:.2f} s, all ready in {:.2f} s",
+      gigabytes, upload, gigabytes / upload, weights.copies_seconds(), all);
+}
+
 exec::ExecutorOptions resolved(exec::ExecutorOptions options, const Plan& plan) {
   options.chunk = plan.chunk;
   options.outputs = plan.outputs;
@@ -83,7 +94,7 @@ exec::ExecutorOptions resolved(exec::ExecutorOptions options, const Plan& plan) 
 }  // namespace
 
 CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options,
-                           const GpuFacts& gpu, Plan plan, const DeviceWeights::Progress& progress)
+                           const GpuFacts& gpu, Plan plan, const UploadProgress& progress)
     : model_(std::move(model)),
       options_(resolved(std::move(options), plan)),
       gpu_(gpu),
@@ -294,8 +305,8 @@ void CudaExecutor::logits_of(uint32_t output, std::span<const int32_t> tokens, s
 }
 
 std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> model,
-                                            const exec::ExecutorOptions& options,
-                                            const DeviceWeights::Progress& progress) {
+                                            const exec::ExecutorOptions& options, const UploadProgress& progress) {
+  const auto started = Clock::now();
   std::string why;
   const auto gpu = query_gpu(&why);
   if (!gpu) fail(ErrorCode::kUnsupported, "no GPU can be used: {}", why);
@@ -315,11 +326,7 @@ std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> 
                      cost_text(plan.split, kAssumedHostBandwidth, "an assumed"));
   }
   auto executor = std::make_unique<CudaExecutor>(std::move(model), options, *gpu, std::move(plan), progress);
-  if (options.log) {
-    const double gigabytes = static_cast<double>(executor->uploaded_bytes()) / 1e9,
-                 seconds = executor->upload_seconds();
-    options.log->debug("uploaded {:.2f} GB in {:.2f} s ({:.1f} GB/s)", gigabytes, seconds, gigabytes / seconds);
-  }
+  if (options.log) log_loading(*options.log, executor->weights(), started);
   return executor;
 }
 

@@ -36,7 +36,7 @@ namespace carat::cuda {
 class CudaExecutor final : public exec::Executor {
  public:
   CudaExecutor(std::shared_ptr<const model::Model> model, exec::ExecutorOptions options, const GpuFacts& gpu, Plan plan,
-               const DeviceWeights::Progress& progress);
+               const UploadProgress& progress);
 
   std::string_view name() const override { return layers_on_cpu() == 0 ? "cuda" : "cuda+cpu"; }
   const model::Model& model() const override { return *model_; }
@@ -49,8 +49,7 @@ class CudaExecutor final : public exec::Executor {
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
 
-  uint64_t uploaded_bytes() const { return weights_.uploaded_bytes(); }
-  double upload_seconds() const { return weights_.upload_seconds(); }
+  const DeviceWeights& weights() const { return weights_; }
 
   // --- profile.cc
   const Plan& plan() const { return plan_; }
@@ -241,7 +240,6 @@ class CudaExecutor final : public exec::Executor {
 
 // What make_cuda_executor does, for those who want to look inside.
 std::unique_ptr<CudaExecutor> make_executor(std::shared_ptr<const model::Model> model,
-                                            const exec::ExecutorOptions& options,
-                                            const DeviceWeights::Progress& progress);
+                                            const exec::ExecutorOptions& options, const UploadProgress& progress);
 
 }  // namespace carat::cuda

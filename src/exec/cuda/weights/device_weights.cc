@@ -1,22 +1,14 @@
 #include "exec/cuda/weights/device_weights.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
-#include <memory>
 
-#include "base/thread_pool.h"
 #include "exec/cuda/device/check.h"
-#include "exec/cuda/device/stream.h"
 #include "exec/cuda/weights/repack.h"
 
 namespace carat::cuda {
 
 namespace {
-
-constexpr uint64_t kSlotBytes = uint64_t{32} << 20;
-constexpr size_t kSlots = 4;
 
 uint64_t padded(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -35,7 +27,8 @@ void* DeviceWeights::Cursor::take(uint64_t bytes) {
   return at;
 }
 
-DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& placement, const Progress& progress) {
+DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& placement,
+                             const UploadProgress& progress) {
   place(model, placement);
   packed_ = DeviceMemory(device_.used, "the model's weights");
   vectors_ = DeviceMemory(host_vectors_.size() * sizeof(float), "the model's norms");
@@ -45,7 +38,7 @@ DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& p
   place(model, placement);
   check(cudaMemcpy(vectors_.data(), host_vectors_.data(), host_vectors_.size() * sizeof(float), cudaMemcpyHostToDevice),
         "uploading norms");
-  upload(progress);
+  uploaded_ = upload(model.file(), uploads_, progress);
   if (placement.resident_bf16) make_bf16(model, placement);
   uploads_.clear();
   host_vectors_.clear();
@@ -128,8 +121,10 @@ void DeviceWeights::place_layer(const model::Model& model, uint32_t index) {
   to.post_ffw_norm_2 = vector(from.post_ffw_norm_2);
   to.expert_scale = vector(from.ffn_down_exps_scale);
   // The router stays fp32 in both forms: flipping an expert costs more than any rounding elsewhere.
+  std::vector<std::byte> stored(from.ffn_gate_inp.data.size());
+  model.file().read(from.ffn_gate_inp.data, stored.data());
   model::Vector router(from.ffn_gate_inp.rows * from.ffn_gate_inp.cols);
-  quant::info(from.ffn_gate_inp.format).dequantise(from.ffn_gate_inp.data.data(), router.data(), router.size());
+  quant::info(from.ffn_gate_inp.format).dequantise(stored.data(), router.data(), router.size());
   to.router = vector(router);
   to.router_packed = reserve(from.ffn_gate_inp);
   const uint32_t F = model.config().F_expert;
@@ -142,53 +137,6 @@ void DeviceWeights::place_layer(const model::Model& model, uint32_t index) {
     to.expert_up = {reserve(from.ffn_up_exps), F, 0};
   }
   to.expert_down = reserve(from.ffn_down_exps);
-}
-
-// Mapped file -> page-locked ring (all cores copy) -> device staging -> repacked in place. Copies of the next piece run
-// while the previous ones are on the bus and being repacked.
-void DeviceWeights::upload(const Progress& progress) {
-  uint64_t total = 0;
-  for (const Upload& item : uploads_) total += item.source.data.size();
-  struct Slot {
-    PinnedMemory host;
-    DeviceMemory device;
-    Event free;
-  };
-  uint64_t largest_row = 0;
-  for (const Upload& item : uploads_) largest_row = std::max(largest_row, item.source.row_bytes());
-  const uint64_t slot_bytes = std::max(kSlotBytes, largest_row);
-  std::vector<Slot> slots;
-  for (size_t i = 0; i < kSlots; ++i) {
-    slots.push_back({PinnedMemory(slot_bytes, "upload ring"), DeviceMemory(slot_bytes, "upload staging"), Event()});
-  }
-  const Stream stream;
-  ThreadPool pool(std::min(16u, usable_threads()));
-  const auto started = std::chrono::steady_clock::now();
-  size_t next = 0;
-  for (const Upload& item : uploads_) {
-    const uint64_t row_bytes = item.source.row_bytes();
-    const uint64_t rows_per_piece = std::max<uint64_t>(1, slot_bytes / row_bytes);
-    const uint64_t rows = item.source.rows * item.source.slices;
-    for (uint64_t first = 0; first < rows; first += rows_per_piece) {
-      const uint64_t count = std::min(rows_per_piece, rows - first);
-      const Slot& slot = slots[next++ % kSlots];
-      slot.free.synchronise();
-      const std::byte* from = item.source.data.data() + first * row_bytes;
-      const size_t bytes = static_cast<size_t>(count * row_bytes);
-      pool.parallel_for(bytes, size_t{1} << 20, [&](size_t begin, size_t end, unsigned) {
-        std::memcpy(slot.host.as<char>() + begin, from + begin, end - begin);
-      });
-      check(cudaMemcpyAsync(slot.device.data(), slot.host.data(), bytes, cudaMemcpyHostToDevice, stream.get()),
-            "uploading weights");
-      repack(item.source.format, slot.device.data(), static_cast<uint32_t>(count), item.target,
-             static_cast<uint32_t>(first), stream.get());
-      slot.free.record(stream.get());
-      uploaded_ += bytes;
-      if (progress) progress(uploaded_, total);
-    }
-  }
-  stream.synchronise();
-  upload_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
 const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& parts) {
@@ -204,6 +152,7 @@ const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& pa
 }
 
 void DeviceWeights::make_bf16(const model::Model& model, const WeightPlacement& placement) {
+  const auto started = std::chrono::steady_clock::now();
   bf16_ = DeviceMemory(weight_bytes(model, placement.first_layer).copies(placement), "16-bit weight copies");
   copies_ = {bf16_.as<char>(), 0};
   head.bf16 = stack_bf16(head.parts);
@@ -231,6 +180,7 @@ void DeviceWeights::make_bf16(const model::Model& model, const WeightPlacement& 
     }
   }
   check(cudaDeviceSynchronize(), "making 16-bit weight copies");
+  copies_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
 }  // namespace carat::cuda

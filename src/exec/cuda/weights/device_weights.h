@@ -3,13 +3,13 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/kernels/moe.h"
 #include "exec/cuda/weights/packed.h"
 #include "exec/cuda/weights/placement.h"
+#include "exec/cuda/weights/upload.h"
 #include "model/model.h"
 
 namespace carat::cuda {
@@ -48,11 +48,10 @@ struct DeviceLayer {
   const __nv_bfloat16* experts_down_bf16 = nullptr;     // [experts, d, F]
 };
 
-// Uploads and repacks a model. progress(done, total) is called with bytes of the file now and then.
+// Uploads and repacks a model.
 class DeviceWeights {
  public:
-  using Progress = std::function<void(uint64_t done, uint64_t total)>;
-  DeviceWeights(const model::Model& model, const WeightPlacement& placement, const Progress& progress);
+  DeviceWeights(const model::Model& model, const WeightPlacement& placement, const UploadProgress& progress);
 
   PackedView token_embd;
   MatrixGroup head;
@@ -61,14 +60,10 @@ class DeviceWeights {
   const float* output_norm = nullptr;
   const float* ple_norm = nullptr;
   std::vector<DeviceLayer> layers;  // [L]; those before first_layer are empty
-  uint64_t uploaded_bytes() const { return uploaded_; }
-  double upload_seconds() const { return upload_seconds_; }  // copies and repacking, until all is in place
+  const UploadResult& uploaded() const { return uploaded_; }
+  double copies_seconds() const { return copies_seconds_; }  // taken by the 16-bit copies; 0: there are none
 
  private:
-  struct Upload {
-    model::Matrix source;
-    PackedView target;
-  };
   // Hands out memory front to back; without a base it only adds up how much is needed.
   struct Cursor {
     char* base = nullptr;
@@ -81,7 +76,6 @@ class DeviceWeights {
   const float* vector(const model::Vector& values, float scale = 1.0f);
   void place(const model::Model& model, const WeightPlacement& placement);
   void place_layer(const model::Model& model, uint32_t index);
-  void upload(const Progress& progress);
   void make_bf16(const model::Model& model, const WeightPlacement& placement);
   const __nv_bfloat16* stack_bf16(const std::vector<PackedView>& parts);
 
@@ -92,8 +86,8 @@ class DeviceWeights {
   std::vector<Upload> uploads_;
   std::vector<float> host_vectors_;
   Cursor device_, host_, copies_;
-  uint64_t uploaded_ = 0;
-  double upload_seconds_ = 0.0;
+  UploadResult uploaded_;
+  double copies_seconds_ = 0.0;
 };
 
 }  // namespace carat::cuda
