@@ -35,11 +35,23 @@ Widths::Widths(const model::Config& config)
 }
 
 void RowArrays::carve(Carver& carver, const Widths& w, uint32_t rows) {
-  tokens = carver.take<int32_t>(rows);
-  positions = carver.take<uint32_t>(rows);
-  sequences = carver.take<uint32_t>(rows);
+  tokens = nullptr;
+  positions = sequences = nullptr;
   rope_sliding = carver.take<float2>(uint64_t{rows} * w.pairs_sliding);
   rope_global = carver.take<float2>(uint64_t{rows} * w.pairs_global);
+}
+
+uint64_t WideControl::carve(void* base, const Extent& extent) {
+  Carver carver(base);
+  tokens = carver.take<int32_t>(extent.rows);
+  positions = carver.take<uint32_t>(extent.rows);
+  sequences = carver.take<uint32_t>(extent.rows);
+  tiles_sliding = carver.take<Segment>(extent.tiles_sliding);
+  tiles_global = carver.take<Segment>(extent.tiles_global);
+  outputs = carver.take<uint32_t>(extent.outputs);
+  ple_places = carver.take<int32_t>(extent.cached_ple ? extent.rows : 0);
+  ple_fetches = carver.take<PleFetch>(extent.cached_ple ? extent.rows : 0);
+  return carver.used();
 }
 
 void HostResults::carve(Carver& carver, uint32_t outputs) {
@@ -52,12 +64,14 @@ void HostResults::carve(Carver& carver, uint32_t outputs) {
   wanted_values = carver.take<float>(kSelectMax);
 }
 
+uint64_t wide_control_bytes(uint32_t rows, uint32_t outputs) {
+  return WideControl{}.carve(nullptr, {rows, rows, rows, outputs, true});
+}
+
 void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uint32_t output_count) {
   const uint64_t n = row_count;
   rows.carve(carver, w, row_count);
-  tiles_sliding = carver.take<Segment>(n);
-  tiles_global = carver.take<Segment>(n);
-  outputs = carver.take<uint32_t>(output_count);
+  control = carver.take<unsigned char>(wide_control_bytes(row_count, output_count));
   x = carver.take<float>(n * w.d);
   normed = carver.take<__nv_bfloat16>(n * w.d);
   qkv = carver.take<__nv_bfloat16>(n * w.qkv);

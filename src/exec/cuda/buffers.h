@@ -44,20 +44,49 @@ struct Widths {
 
 // What describes the rows of a pass, in device memory.
 struct RowArrays {
-  int32_t* tokens;
-  uint32_t* positions;
-  uint32_t* sequences;
+  const int32_t* tokens;
+  const uint32_t* positions;
+  const uint32_t* sequences;
   float2* rope_sliding;  // [rows, pairs]
   float2* rope_global;
+  // Takes the memory of the rotations. The rest lies in a control block, which one copy brings to the device.
   void carve(Carver& carver, const Widths& w, uint32_t rows);
-  // Tokens, positions and sequences are those in a control block, which one copy brings to the device; null: not yet.
   template <typename Control>
-  void point_into(Control* control) {
+  void point_into(const Control* control) {  // null: memory is only added up
     tokens = control == nullptr ? nullptr : control->tokens;
     positions = control == nullptr ? nullptr : control->positions;
     sequences = control == nullptr ? nullptr : control->sequences;
   }
 };
+
+// A row of the per-layer-embedding table on its way from host memory to a place in the device's cache of such rows.
+struct PleFetch {
+  int32_t token;  // negative: nothing to fetch
+  uint32_t place;
+};
+
+// What the host says about the rows of a wide pass. The parts lie behind one another, each as long as the pass needs
+// it, so that one copy brings them all to the device; host and device share this description of them.
+struct WideControl {
+  struct Extent {
+    uint32_t rows = 0;
+    uint32_t tiles_sliding = 0, tiles_global = 0;
+    uint32_t outputs = 0;
+    bool cached_ple = false;
+  };
+  int32_t* tokens;
+  uint32_t* positions;
+  uint32_t* sequences;
+  Segment* tiles_sliding;
+  Segment* tiles_global;
+  uint32_t* outputs;                                 // row index of each output
+  int32_t* ple_places;                               // [rows] where the cache of per-layer embeddings has each row's
+  PleFetch* ple_fetches;                             // [rows]
+  uint64_t carve(void* base, const Extent& extent);  // returns the bytes from `base` on; null: they are only added up
+};
+
+// Bytes of the largest control block of a pass of up to `rows` rows: no pass has more tiles than rows.
+uint64_t wide_control_bytes(uint32_t rows, uint32_t outputs);
 
 // The rows of a decode step as the host writes them: one copy brings them to the device.
 struct DecodeControl {
@@ -81,10 +110,8 @@ struct HostResults {
 
 // Prompt chunks: everything between two matrix products of up to `rows` rows.
 struct WideBuffers {
-  RowArrays rows;
-  Segment* tiles_sliding;
-  Segment* tiles_global;
-  uint32_t* outputs;              // row index of each output
+  RowArrays rows;                 // what a pass's control block holds is added by the pass
+  void* control;                  // the largest WideControl
   float* x;                       // [rows, d] residual stream
   __nv_bfloat16* normed;          // [rows, d]
   __nv_bfloat16* qkv;             // [rows, qkv]

@@ -119,6 +119,10 @@ void CudaExecutor::allocate() {
   check(cudaMemset(scratch_.data(), 0, scratch_.bytes()), "clearing scratch memory");
   Carver carver(scratch_.data());
   wide_.carve(carver, widths_, plan_.chunk, plan_.outputs);
+  if (const uint32_t rows = plan_.ple_cache_rows; rows > 0) {
+    ple_cache_ = PleCache(rows);
+    ple_cache_rows_ = carve_ple_rows(carver, weights_.ple_table.packing, weights_.ple_table.cols, rows);
+  }
   if (plan_.gemm.kind == GemmKind::kMmq) mmq_.carve(carver, widths_, plan_.chunk, plan_.gemm.activations);
   narrow_.carve(carver, widths_);
   if (plan_.sparse) sparse_.carve(carver, config, *plan_.sparse, plan_.context, plan_.chunk);
@@ -164,8 +168,7 @@ void CudaExecutor::allocate() {
   check(cudaMemcpy(frequencies_.data(), frequencies.data(), frequencies_.bytes(), cudaMemcpyHostToDevice),
         "uploading rotation frequencies");
 
-  staging_ =
-      PinnedMemory(uint64_t{plan_.chunk} * (3 * 4 + 2 * sizeof(Segment)) + plan_.outputs * 4 + 4096, "row staging");
+  staging_ = PinnedMemory(wide_control_bytes(plan_.chunk, plan_.outputs), "row staging");
   Carver measure;
   results_.carve(measure, plan_.outputs);
   results_memory_ = PinnedMemory(measure.used(), "results");

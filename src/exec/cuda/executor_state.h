@@ -18,6 +18,7 @@
 #include "exec/cuda/kernels/rope.h"
 #include "exec/cuda/mmq_buffers.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/ple_cache.h"
 #include "exec/cuda/profiler.h"
 #include "exec/cuda/weights/device_weights.h"
 #include "exec/executor.h"
@@ -75,19 +76,24 @@ class CudaExecutor final : public exec::Executor {
   };
   struct WidePass {
     uint32_t rows = 0;
+    uint32_t asked = 0;     // rows somebody asked for; those after them pad the pass
+    WideControl control{};  // on the device
+    uint64_t control_bytes = 0;
+    RowArrays arrays{};                            // those of the control block, and the rotations
     uint32_t tiles_sliding = 0, tiles_global = 0;  // 0 and 0: every row is a segment of its own
     std::vector<TileRun> global_runs;              // the same tiles as tiles_global counts
+    uint32_t outputs = 0;                          // rows that want logits
     uint32_t slices = 0;                           // layers whose per-layer embeddings are there
     WideResidual pending{};                        // what the residual stream still has to absorb
   };
   void run_wide(std::span<const exec::Row> rows);
-  WidePass begin_wide(std::span<const exec::Row> rows, uint32_t slices);
-  void upload_rows(std::span<const exec::Row> rows);
+  void enter_wide(WidePass& pass);
+  void wide_ple_input(WidePass& pass);
+  void wide_layers(WidePass& pass, uint32_t stop);
   void wide_layer(uint32_t index, WidePass& pass, bool write_kv);
   void wide_keys_values(uint32_t index, WidePass& pass);
   void wide_attention(uint32_t index, const WidePass& pass);
   void sparse_attention(const AttentionShape& shape, const KvView& kv, const WidePass& pass);
-  static std::vector<TileRun> runs_of(std::span<const Segment> tiles);
   void wide_feed_forward(uint32_t index, WidePass& pass);
   void wide_experts(uint32_t index, WidePass& pass);
   void wide_ple(uint32_t index, WidePass& pass);
@@ -101,8 +107,18 @@ class CudaExecutor final : public exec::Executor {
   void product(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a, __nv_bfloat16* out,
                uint32_t rows);
   const __nv_bfloat16* weights_bf16(const std::vector<PackedView>& parts, const __nv_bfloat16* resident);
-  void finish_wide(std::span<const exec::Row> rows, WidePass& pass, uint32_t stopped_at);
+  void finish_wide(std::span<const exec::Row> wanting, WidePass& pass, uint32_t stopped_at);
+  bool goes_on_narrow(uint32_t outputs, uint32_t stopped_at) const;
+  void upload_decode_control();
   void head_from_hidden();
+
+  // --- wide_rows.cc
+  WidePass stage_wide(std::span<const exec::Row> rows, uint32_t slices, uint32_t bucket = 0);
+  void stage_tiles(std::span<const exec::Row> rows, uint32_t bucket, WidePass& pass);
+  uint32_t tile_rows(bool sliding) const;
+  uint32_t bucket_of(std::span<const exec::Row> rows) const;
+  void run_prompt(std::span<const exec::Row> rows, uint32_t bucket, uint32_t stop);
+  void prompt_chunk(WidePass pass, uint32_t stop);
 
   // --- wide_products.cc
   bool dequantises(const MatrixGroup& group) const;
@@ -182,7 +198,7 @@ class CudaExecutor final : public exec::Executor {
   void mark(Step step, uint32_t layer, uint64_t extent, bool narrow) {
     if (profiler_ != nullptr) profiler_->mark({step, layer, extent, narrow}, stream_.get());
   }
-  void mark(Step step, uint32_t layer, const WidePass& pass) { mark(step, layer, pass.rows, false); }
+  void mark(Step step, uint32_t layer, const WidePass& pass) { mark(step, layer, pass.asked, false); }
   void mark(Step step, uint32_t layer, const NarrowPass& pass) { mark(step, layer, pass.rows, true); }
 
   // --- executor_state.cc
@@ -212,13 +228,15 @@ class CudaExecutor final : public exec::Executor {
   DeviceMemory cache_memory_;
   DeviceArray<double> frequencies_;  // sliding pairs, then global pairs
   uint32_t pairs_sliding_ = 0, pairs_global_ = 0;
-  PinnedMemory staging_;  // row arrays and tiles on their way to the device
+  PinnedMemory staging_;  // the control block of a wide pass on its way to the device
   PinnedMemory results_memory_;
   HostResults results_host_{}, results_{};  // the same memory as the host and as the device sees it
   PinnedMemory control_, batch_control_;
   std::unique_ptr<exec::CpuLayers> cpu_layers_;  // null when all layers are on the GPU
   PinnedMemory entering_;                        // [max(chunk, 64), d] fp32: what they hand over
   WideBuffers wide_{};
+  PleCache ple_cache_;           // in use where the per-layer-embedding table is in host memory
+  PackedView ple_cache_rows_{};  // its rows
   MmqBuffers mmq_{};
   NarrowBuffers narrow_{};
   SparseBuffers sparse_{};  // in use where the plan has sparse attention
@@ -231,6 +249,11 @@ class CudaExecutor final : public exec::Executor {
   std::vector<KvView> caches_;         // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;   // by row bucket
   std::map<uint32_t, Graph> batch_graphs_;
+  struct PromptGraph {
+    Graph graph;
+    bool used = false;  // the chunk ran once, kernel by kernel
+  };
+  std::map<std::pair<uint32_t, bool>, PromptGraph> prompt_graphs_;  // by row bucket, and whether a row wants logits
   uint32_t output_count_ = 0;
   uint32_t selected_k_ = 0;  // candidates the last selection produced; 0: none yet
   uint32_t wanted_k_ = 64;   // what the next decode step selects

@@ -12,7 +12,10 @@
 #include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/mmq_buffers.h"
+#include "exec/cuda/ple_cache.h"
+#include "exec/cuda/prompt_bucket.h"
 #include "exec/cuda/token_choice.h"
+#include "exec/cuda/weights/packing.h"
 
 namespace carat::cuda {
 
@@ -93,6 +96,11 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   const Widths widths(config);
   WideBuffers wide;
   wide.carve(carver, widths, plan.chunk, plan.outputs);
+  const model::Matrix& table = model.weights().per_layer_token_embd;
+  plan.ple_cache_rows = table.empty() || plan.placement.ple_on_device ? 0 : ple_cache_rows(plan.chunk);
+  if (plan.ple_cache_rows > 0) {
+    carve_ple_rows(carver, packing_of(table.format), static_cast<uint32_t>(table.cols), plan.ple_cache_rows);
+  }
   MmqBuffers mmq;
   if (plan.gemm.kind == GemmKind::kMmq) mmq.carve(carver, widths, plan.chunk, plan.gemm.activations);
   NarrowBuffers narrow;
@@ -281,6 +289,9 @@ class Decisions {
     }
     plan_.use_graphs = wish("launch") != "single";
     add("launch", plan_.use_graphs ? "graph" : "single", "one launch for a whole step");
+    plan_.prompt_graphs = wish("launch.prompt") != "single";
+    add("launch.prompt", plan_.prompt_graphs ? "graph" : "single",
+        fmt::format("one launch for a prompt's chunk of up to {} rows", kLargestPromptBucket));
   }
 
   void decide_batch() {

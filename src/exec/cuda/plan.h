@@ -47,7 +47,9 @@ struct Plan {
   bool dequantise = false;         // products without bf16 copies dequantise their weights themselves (wgmma)
   bool warpgroup_experts = false;  // expert products by wgmma; otherwise by mma.sync on bf16 weights
   SplitPlan split;
-  bool use_graphs = true;
+  bool use_graphs = true;                   // of decode steps
+  bool prompt_graphs = true;                // of small prompt chunks
+  uint32_t ple_cache_rows = 0;              // of the per-layer-embedding table, in device memory; 0: all of it is
   bool overlap = true;                      // programmatic dependent launch
   bool use_token = false;                   // a single row by the token kernel
   bool use_matvec = true;                   // decode by matrix-vector kernels; otherwise by matrix products

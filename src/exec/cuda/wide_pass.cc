@@ -2,7 +2,7 @@
 // and the residual stream in fp32.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <iterator>
 
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
@@ -11,35 +11,10 @@
 #include "exec/cuda/kernels/feed_forward.h"
 #include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/norm.h"
+#include "exec/cuda/kernels/ple_fetch.h"
 #include "exec/cuda/weights/repack.h"
 
 namespace carat::cuda {
-
-namespace {
-
-// Consecutive rows of one sequence, cut into tiles of at most `most` rows.
-std::vector<Segment> tiles_of(std::span<const exec::Row> rows, uint32_t most) {
-  std::vector<Segment> tiles;
-  for (uint32_t r = 0; r < rows.size(); ++r) {
-    const bool continues =
-        r > 0 && rows[r].sequence == rows[r - 1].sequence && rows[r].position == rows[r - 1].position + 1;
-    if (continues && tiles.back().count < most) {
-      ++tiles.back().count;
-    } else {
-      tiles.push_back({r, 1, rows[r].position, rows[r].sequence});
-    }
-  }
-  return tiles;
-}
-
-const model::Layer* first_layer(const model::Config& config, bool sliding) {
-  for (const model::Layer& layer : config.layers) {
-    if (layer.sliding == sliding) return &layer;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 const __nv_bfloat16* CudaExecutor::weights_bf16(const std::vector<PackedView>& parts, const __nv_bfloat16* resident) {
   if (resident != nullptr) return resident;
@@ -93,67 +68,41 @@ void CudaExecutor::product(const MatrixGroup& group, const __nv_bfloat16* a, __n
   product(group, 0, group.parts.size(), a, out, rows);
 }
 
-void CudaExecutor::upload_rows(std::span<const exec::Row> rows) {
-  const auto n = static_cast<uint32_t>(rows.size());
-  auto* host = staging_.as<uint32_t>();
-  for (uint32_t r = 0; r < n; ++r) {
-    host[r] = static_cast<uint32_t>(rows[r].token);
-    host[plan_.chunk + r] = rows[r].position;
-    host[2 * plan_.chunk + r] = rows[r].sequence;
-  }
-  const auto copy = [&](void* to, const void* from, size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_.get()), "uploading rows");
-  };
-  copy(wide_.rows.tokens, host, n * 4);
-  copy(wide_.rows.positions, host + plan_.chunk, n * 4);
-  copy(wide_.rows.sequences, host + 2 * plan_.chunk, n * 4);
-}
-
-CudaExecutor::WidePass CudaExecutor::begin_wide(std::span<const exec::Row> rows, uint32_t slices) {
-  const model::Config& config = model_->config();
-  WidePass pass;
-  pass.rows = static_cast<uint32_t>(rows.size());
-  pass.slices = slices;
-  upload_rows(rows);
-  const bool singles = tiles_of(rows, UINT32_MAX).size() == rows.size() && rows.size() <= plan_.outputs;
-  if (!singles) {
-    auto* host = reinterpret_cast<Segment*>(staging_.as<char>() + uint64_t{plan_.chunk} * 12 / 16 * 16 + 256);
-    for (const bool sliding : {true, false}) {
-      const model::Layer* layer = first_layer(config, sliding);
-      if (layer == nullptr) continue;
-      const auto tiles = tiles_of(rows, attention_tile_rows(shape_of(*layer), plan_.attention_shared_memory));
-      std::memcpy(host, tiles.data(), tiles.size() * sizeof(Segment));
-      check(cudaMemcpyAsync(sliding ? wide_.tiles_sliding : wide_.tiles_global, host, tiles.size() * sizeof(Segment),
-                            cudaMemcpyHostToDevice, stream_.get()),
-            "uploading tiles");
-      (sliding ? pass.tiles_sliding : pass.tiles_global) = static_cast<uint32_t>(tiles.size());
-      if (!sliding) pass.global_runs = runs_of(tiles);
-      host += plan_.chunk;
-    }
-  }
+// Brings a staged pass to the first layer.
+void CudaExecutor::enter_wide(WidePass& pass) {
+  check(cudaMemcpyAsync(wide_.control, staging_.data(), pass.control_bytes, cudaMemcpyHostToDevice, stream_.get()),
+        "uploading rows");
   mark(Step::kUpload, 0, pass);
   const float root_d = std::sqrt(static_cast<float>(widths_.d));
-  gather_rows(weights_.token_embd, wide_.rows.tokens, pass.rows, root_d, wide_.x, widths_.d, stream_.get(), false);
-  make_rope_tables(wide_.rows, pass.rows);
-  pass.pending = {.x = wide_.x, .eps = config.eps, .d = widths_.d};
+  // The first kernel after a copy must not start early: its predecessor is no kernel.
+  gather_rows(weights_.token_embd, pass.arrays.tokens, pass.rows, root_d, wide_.x, widths_.d, stream_.get(), false);
+  make_rope_tables(pass.arrays, pass.rows);
+  pass.pending = {.x = wide_.x, .eps = model_->config().eps, .d = widths_.d};
   mark(Step::kEmbed, 0, pass);
-  if (widths_.P > 0) {
-    to_bf16(wide_.x, uint64_t{pass.rows} * widths_.d, wide_.normed, how());
-    const uint32_t columns = slices * widths_.P;
-    gemm_.run(wide_.normed, weights_bf16(weights_.ple_projection.parts, weights_.ple_projection.bf16),
-              wide_.ple_projection, pass.rows, columns, widths_.d, stream_.get());
-    const PleJob ple{.table = weights_.ple_table,
-                     .tokens = wide_.rows.tokens,
-                     .norm = weights_.ple_norm,
-                     .slices = slices,
-                     .P = widths_.P,
-                     .projection_scale = 1.0f / root_d,
-                     .table_scale = std::sqrt(static_cast<float>(widths_.P)),
-                     .eps = config.eps};
-    combine_ple(ple, wide_.ple_projection, pass.rows, wide_.ple, how());
-    mark(Step::kPleInput, slices, pass);
+  if (widths_.P > 0) wide_ple_input(pass);
+}
+
+// The per-layer embeddings of all layers the rows will pass.
+void CudaExecutor::wide_ple_input(WidePass& pass) {
+  const uint32_t columns = pass.slices * widths_.P;
+  PleJob ple{.table = weights_.ple_table,
+             .tokens = pass.arrays.tokens,
+             .norm = weights_.ple_norm,
+             .slices = pass.slices,
+             .P = widths_.P,
+             .projection_scale = 1.0f / std::sqrt(static_cast<float>(widths_.d)),
+             .table_scale = std::sqrt(static_cast<float>(widths_.P)),
+             .eps = model_->config().eps};
+  if (!plan_.placement.ple_on_device) {
+    fetch_ple_rows(weights_.ple_table, pass.control.ple_fetches, pass.rows, columns, ple_cache_rows_, how());
+    ple.table = ple_cache_rows_;
+    ple.tokens = pass.control.ple_places;
   }
-  return pass;
+  to_bf16(wide_.x, uint64_t{pass.rows} * widths_.d, wide_.normed, how());
+  gemm_.run(wide_.normed, weights_bf16(weights_.ple_projection.parts, weights_.ple_projection.bf16),
+            wide_.ple_projection, pass.rows, columns, widths_.d, stream_.get());
+  combine_ple(ple, wide_.ple_projection, pass.rows, wide_.ple, how());
+  mark(Step::kPleInput, pass.slices, pass);
 }
 
 // Absorbs what is pending into the residual stream; `kernel` launches what does it.
@@ -184,21 +133,10 @@ void CudaExecutor::wide_keys_values(uint32_t index, WidePass& pass) {
   normalise(pass, weights.attn_norm, weights.qkv);
   product(weights.qkv, 1, weights.qkv.parts.size(), wide_.normed, wide_.qkv, pass.rows);
   mark(Step::kKeysValues, index, pass);
-  QkvPost post = qkv_post_job(index, wide_.rows, true);
+  QkvPost post = qkv_post_job(index, pass.arrays, true);
   post.only_kv = true;
   qkv_post(post, wide_.qkv, pass.rows, how());
   mark(Step::kHeads, index, pass);
-}
-
-std::vector<CudaExecutor::TileRun> CudaExecutor::runs_of(std::span<const Segment> tiles) {
-  std::vector<TileRun> runs;
-  for (uint32_t i = 0; i < tiles.size(); ++i) {
-    const uint32_t end = tiles[i].position + tiles[i].count;
-    if (runs.empty() || runs.back().sequence != tiles[i].sequence) runs.push_back({i, 0, tiles[i].sequence, 0});
-    ++runs.back().count;
-    runs.back().end = std::max(runs.back().end, end);
-  }
-  return runs;
 }
 
 // Sequence by sequence: the mean keys of one at a time are kept.
@@ -206,7 +144,7 @@ void CudaExecutor::sparse_attention(const AttentionShape& shape, const KvView& k
   const SparseScratch scratch{sparse_.pooled, sparse_.blocks, sparse_.counts, sparse_.pooled_blocks,
                               sparse_.list_length};
   for (const TileRun& run : pass.global_runs) {
-    const Segment* tiles = wide_.tiles_global + run.first;
+    const Segment* tiles = pass.control.tiles_global + run.first;
     if (run.end <= plan_.sparse->from) {
       attention_prefill(shape, wide_.q, kv, tiles, run.count, wide_.attention, plan_.attention_shared_memory, how());
     } else {
@@ -225,11 +163,12 @@ void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
     return;
   }
   if (tiles > 0) {
-    attention_prefill(shape, wide_.q, kv_of(index), layer.sliding ? wide_.tiles_sliding : wide_.tiles_global, tiles,
-                      wide_.attention, plan_.attention_shared_memory, how());
+    attention_prefill(shape, wide_.q, kv_of(index),
+                      layer.sliding ? pass.control.tiles_sliding : pass.control.tiles_global, tiles, wide_.attention,
+                      plan_.attention_shared_memory, how());
     return;
   }
-  attention_decode(shape, wide_.q, kv_of(index), wide_.rows.positions, wide_.rows.sequences, pass.rows,
+  attention_decode(shape, wide_.q, kv_of(index), pass.arrays.positions, pass.arrays.sequences, pass.rows,
                    wide_.attention_float, attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count),
                    out_.attention_partial, out_.attention_counters, how());
   to_bf16(wide_.attention_float, uint64_t{pass.rows} * layer.H * layer.hd, wide_.attention, how());
@@ -240,7 +179,7 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
   normalise(pass, weights.attn_norm, weights.qkv);
   product(weights.qkv, 0, write_kv ? weights.qkv.parts.size() : 1, wide_.normed, wide_.qkv, pass.rows);
   mark(write_kv ? Step::kQkv : Step::kQueries, index, pass);
-  QkvPost post = qkv_post_job(index, wide_.rows, write_kv);
+  QkvPost post = qkv_post_job(index, pass.arrays, write_kv);
   post.q = wide_.q;
   qkv_post(post, wide_.qkv, pass.rows, how());
   mark(Step::kHeads, index, pass);
@@ -326,13 +265,27 @@ void CudaExecutor::wide_ple(uint32_t index, WidePass& pass) {
 
 void CudaExecutor::run_wide(std::span<const exec::Row> rows) {
   const model::Config& config = model_->config();
-  const auto wanting =
-      static_cast<uint32_t>(std::count_if(rows.begin(), rows.end(), [](const exec::Row& r) { return r.wants_logits; }));
+  std::vector<exec::Row> wanting;
+  std::copy_if(rows.begin(), rows.end(), std::back_inserter(wanting),
+               [](const exec::Row& r) { return r.wants_logits; });
+  output_count_ = static_cast<uint32_t>(wanting.size());
   // Rows that want no logits are done once the last layer that owns keys and values has theirs.
-  const bool stops = options_.kv_share_shortcut && wanting < rows.size();
+  const bool stops = options_.kv_share_shortcut && wanting.size() < rows.size();
   const uint32_t stop = stops ? config.n_kv - 1 : config.L;
-  output_count_ = wanting;
-  WidePass pass = begin_wide(rows, stops ? config.n_kv : config.L);
+  if (const uint32_t bucket = bucket_of(rows); bucket > 0) return run_prompt(rows, bucket, stop);
+  WidePass pass = stage_wide(rows, stops ? config.n_kv : config.L);
+  wide_layers(pass, stop);
+  if (wanting.empty()) return;
+  if (goes_on_narrow(output_count_, stop)) {
+    fill_control(wanting, output_count_);
+    upload_decode_control();
+  }
+  finish_wide(wanting, pass, stop);
+}
+
+// All rows through the layers before `stop`, and the keys and values of that one.
+void CudaExecutor::wide_layers(WidePass& pass, uint32_t stop) {
+  enter_wide(pass);
   if (cpu_layers_ != nullptr) {
     check(cudaMemcpyAsync(wide_.x, entering_.data(), uint64_t{pass.rows} * widths_.d * sizeof(float),
                           cudaMemcpyHostToDevice, stream_.get()),
@@ -343,44 +296,40 @@ void CudaExecutor::run_wide(std::span<const exec::Row> rows) {
     check_cancelled();
     wide_layer(i, pass, true);
   }
-  if (stops) wide_keys_values(stop, pass);
-  if (wanting > 0) finish_wide(rows, pass, stop);
+  if (stop < widths_.L) wide_keys_values(stop, pass);
 }
 
-// From the state all rows reached to the logits of the rows that want them.
-void CudaExecutor::finish_wide(std::span<const exec::Row> rows, WidePass& pass, uint32_t stopped_at) {
-  if (pass.pending.delta != nullptr) normalise(pass, nullptr, nullptr);
-  std::vector<exec::Row> wanting;
-  auto* index = staging_.as<uint32_t>() + 3 * plan_.chunk;  // upload_rows() uses what is before
-  stream_.synchronise();                                    // the staging memory is free again
-  for (uint32_t r = 0; r < rows.size(); ++r) {
-    if (!rows[r].wants_logits) continue;
-    index[wanting.size()] = r;
-    wanting.push_back(rows[r]);
-  }
-  const auto count = static_cast<uint32_t>(wanting.size());
-  check(cudaMemcpyAsync(wide_.outputs, index, count * 4, cudaMemcpyHostToDevice, stream_.get()), "uploading outputs");
-  gather_float_rows(wide_.x, wide_.outputs, count, widths_.d, out_.hidden, Launch{stream_.get(), false});
-  mark(Step::kUpload, 0, count, false);
-  if (stopped_at == widths_.L) {
-    head_from_hidden();
-    return;
-  }
-  if (count <= kMatvecRows && plan_.use_matvec) {
-    fill_control(wanting, count);
-    check(
-        cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
+bool CudaExecutor::goes_on_narrow(uint32_t outputs, uint32_t stopped_at) const {
+  return stopped_at < widths_.L && outputs <= kMatvecRows && plan_.use_matvec;
+}
+
+void CudaExecutor::upload_decode_control() {
+  check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
         "uploading rows");
+}
+
+// From the state all rows reached to the logits of the rows that want them. Where those go on narrow, the decode
+// control says which they are.
+void CudaExecutor::finish_wide(std::span<const exec::Row> wanting, WidePass& pass, uint32_t stopped_at) {
+  if (pass.pending.delta != nullptr) normalise(pass, nullptr, nullptr);
+  const uint32_t count = pass.outputs;
+  const auto collect = [&](float* to) {
+    gather_float_rows(wide_.x, pass.control.outputs, count, widths_.d, to, Launch{stream_.get(), false});
+    mark(Step::kUpload, 0, count, false);
+  };
+  if (goes_on_narrow(count, stopped_at)) {
     NarrowPass narrow = begin_narrow(count);
-    check(cudaMemcpyAsync(narrow_.x[0], out_.hidden, uint64_t{count} * widths_.d * sizeof(float),
-                          cudaMemcpyDeviceToDevice, stream_.get()),
-          "collecting outputs");
+    collect(narrow_.x[0]);
     for (uint32_t i = stopped_at; i < widths_.L; ++i) narrow_layer(i, narrow, i != stopped_at);
     narrow_head(narrow);
     return;
   }
-  WidePass rest = begin_wide(wanting, widths_.L);
+  collect(out_.hidden);
+  if (stopped_at == widths_.L) return head_from_hidden();
+  stream_.synchronise();  // the staging memory is free again
+  WidePass rest = stage_wide(wanting, widths_.L);
   rest.tiles_sliding = rest.tiles_global = 0;
+  enter_wide(rest);
   check(cudaMemcpyAsync(wide_.x, out_.hidden, uint64_t{count} * widths_.d * sizeof(float), cudaMemcpyDeviceToDevice,
                         stream_.get()),
         "collecting outputs");

@@ -3,7 +3,9 @@
 #include <string>
 
 #include "exec/cuda/gpu_fixture.h"
+#include "exec/cuda/kernels/ple_fetch.h"
 #include "exec/cuda/packed_matrix.h"
+#include "exec/cuda/ple_cache.h"
 
 namespace carat::cuda {
 namespace {
@@ -107,6 +109,32 @@ TEST_P(PleTest, SmallCombine) {
   check_combine<float>(3, 64, 8, 8);
   check_combine<float>(2, 256, 3, 2);
   check_combine<__nv_bfloat16>(5, 64, 4, 3);
+}
+
+// Rows copied to other places of a cache give the same results as the table.
+TEST_P(PleTest, SmallFetchedRows) {
+  constexpr uint32_t kVocabulary = 40, kPlaces = 8, P = 64, kLayers = 10, kSlices = 7;
+  const PackedMatrix table(GetParam().format, kVocabulary, kLayers * P, 5);
+  const DeviceArray<unsigned char> memory(packed_matrix_bytes(table.view().packing, kPlaces, kLayers * P),
+                                          "test cache");
+  poison(memory);
+  Carver carver(memory.data());
+  const PackedView cache = carve_ple_rows(carver, table.view().packing, kLayers * P, kPlaces);
+  ASSERT_EQ(carver.used(), memory.bytes());
+  const std::vector<int32_t> tokens = {39, 0, 39, 17, 2}, places = {3, 7, 3, 0, 5};
+  const auto fetches = upload(std::vector<PleFetch>{{39, 3}, {0, 7}, {-1, 0}, {17, 0}, {2, 5}});
+  const auto device_tokens = upload(tokens), device_places = upload(places);
+  const RandomValues<float> projection(tokens.size() * kSlices * P, 1.0f, 1), norm(P, 1.0f, 3);
+  PleJob job{
+      .table = table.view(), .tokens = device_tokens.data(), .norm = norm.device.data(), .slices = kSlices, .P = P};
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const DeviceArray<float> out(projection.floats.size(), "test output");
+  const auto combine = [&] { combine_ple(job, projection.device.data(), rows, out.data(), how_); };
+  const auto wanted = run_twice<float>(out, combine);
+  fetch_ple_rows(table.view(), fetches.data(), rows, kSlices * P, cache, how_);
+  job.table = cache;
+  job.tokens = device_places.data();
+  EXPECT_EQ(run_twice<float>(out, combine), wanted);
 }
 
 TEST_P(PleTest, RealShape) {

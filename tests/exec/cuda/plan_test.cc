@@ -297,18 +297,19 @@ TEST(Plan, KernelWishesAreGranted) {
   const model::Model& model = model_of("e4b", "q8_0");
   const Plan plan = make_plan(model, made_up_gpu(90, 141),
                               request_of(4096,
-                                         "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,overlap=off,"
-                                         "attention=small,attention.long=dense"));
+                                         "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,"
+                                         "launch.prompt=single,overlap=off,attention=small,attention.long=dense"));
   EXPECT_FALSE(plan.placement.resident_bf16);
   EXPECT_FALSE(plan.placement.ple_on_device);
   EXPECT_FALSE(plan.use_matvec);
   EXPECT_FALSE(plan.use_graphs);
+  EXPECT_FALSE(plan.prompt_graphs);
   EXPECT_FALSE(plan.overlap);
   EXPECT_EQ(plan.attention_shared_memory, kSmallSharedMemory);
   for (const KernelDecision& made : plan.kernels) EXPECT_THAT(made.reason, HasSubstr("asked for")) << made.slot;
 
   const Plan free_choice = make_plan(model, made_up_gpu(90, 141), request_of(4096));
-  EXPECT_TRUE(free_choice.use_matvec && free_choice.use_graphs && free_choice.overlap);
+  EXPECT_TRUE(free_choice.use_matvec && free_choice.use_graphs && free_choice.prompt_graphs && free_choice.overlap);
   EXPECT_EQ(free_choice.attention_shared_memory, 227u * 1024);
 }
 
@@ -327,7 +328,11 @@ TEST(Plan, TheTableGoesWhereItWasAskedFor) {
   EXPECT_FALSE(host.placement.ple_on_device);
   EXPECT_TRUE(host.placement.resident_bf16);
   const Plan device = make_plan(model, made_up_gpu(90, 141), request_of(4096));
-  EXPECT_EQ(device.total_bytes - host.total_bytes, device.weights.ple_table);
+  // A few of its rows are kept on the GPU all the same.
+  EXPECT_EQ(host.ple_cache_rows, 2 * host.chunk);
+  EXPECT_EQ(device.ple_cache_rows, 0u);
+  const uint64_t cached = device.weights.ple_table / model.config().V * host.ple_cache_rows;
+  EXPECT_EQ(device.total_bytes - host.total_bytes, device.weights.ple_table - cached);
   EXPECT_EQ(decision(device, "ple.table"), "device");
   EXPECT_EQ(decision(make_plan(model_of("12b", "q8_0"), made_up_gpu(90, 141), request_of(4096)), "ple.table"), "");
 }

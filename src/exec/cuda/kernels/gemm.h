@@ -30,7 +30,8 @@ class Gemm {
   void run(const float* a, const float* w, float* out, uint32_t m, uint32_t n, uint32_t k, cudaStream_t stream);
 
   // Times the library's candidates for a shape on the given buffers (their contents are overwritten in `out`) and keeps
-  // the fastest for run(). Not during graph capture.
+  // the fastest for run(). Not during graph capture. For measuring what the machine can do: prompts take the ranking's
+  // first, because timing the candidates on first use made no whole prompt faster (docs/kernels.md).
   void tune(const __nv_bfloat16* a, const __nv_bfloat16* w, __nv_bfloat16* out, uint32_t m, uint32_t n, uint32_t k,
             cudaStream_t stream);
 
