@@ -1,5 +1,5 @@
-// Prompt rows sorted by expert, and their results brought back. Sorting is bound by latency: one block does it all in
-// one launch, because more blocks would have to wait for one another. Combining is bound by memory.
+// Prompt rows sorted by expert, and their results brought back. Sorting is bound by latency: a block for each expert
+// reads the choices of all rows and needs to know nothing of the other blocks. Combining is bound by memory.
 #include <stdexcept>
 
 #include "exec/cuda/kernels/moe.h"
@@ -7,89 +7,62 @@
 namespace carat::cuda {
 namespace {
 
-constexpr uint32_t kSortThreads = 1024, kSortWarps = kSortThreads / 32;
-static_assert(kMaxExperts % 32 == 0 && kMaxExperts <= kSortThreads);
+constexpr uint32_t kSortThreads = 512, kSortWarps = kSortThreads / 32;
+static_assert(kSortWarps <= 32);
 
-// Lanes whose `id` is the same as this lane's. Lanes beyond the end have an id no other lane has.
-__device__ __forceinline__ uint32_t same_id(uint32_t id) { return __match_any_sync(0xffffffffu, id); }
-
-__device__ __forceinline__ bool is_first(uint32_t lanes) { return (lanes & ((1u << (threadIdx.x % 32)) - 1)) == 0; }
-
-// Sum over the lanes before this one.
-__device__ __forceinline__ uint32_t sum_before(uint32_t value) {
-  uint32_t sum = value;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance <<= 1) {
-    const uint32_t other = __shfl_up_sync(0xffffffffu, sum, distance);
-    if (threadIdx.x % 32 >= distance) sum += other;
-  }
-  return sum - value;
-}
-
-// Walks a warp's share of the (row, slot) pairs, 32 at a time and the next ones already on their way. work(i, id,
-// lanes) is called by all lanes; those beyond the end have id == kMaxExperts + lane.
+// The (row, slot) pairs of a warp, a contiguous share of all; 32 at a time, several groups on their way at once.
+// work(i, id) is called by all lanes together; ids of lanes beyond the end are no expert's.
 template <typename Work>
-__device__ void walk_share(const uint32_t* ids, uint32_t begin, uint32_t end, Work work) {
-  const uint32_t lane = threadIdx.x % 32;
-  const auto load = [&](uint32_t i) { return i < end ? ids[i] : kMaxExperts + lane; };
-  uint32_t next = load(begin + lane);
-  for (uint32_t i = begin + lane; i < begin + (end - begin + 31) / 32 * 32; i += 32) {
-    const uint32_t id = next;
-    next = load(i + 32);
-    work(i, id, same_id(id));
+__device__ __forceinline__ void walk_share(const uint32_t* ids, uint32_t begin, uint32_t end, Work work) {
+  constexpr int kAhead = 8;
+  for (uint32_t first = begin; first < end; first += 32 * kAhead) {
+    uint32_t group[kAhead];
+#pragma unroll
+    for (int g = 0; g < kAhead; ++g) {
+      const uint32_t i = first + g * 32 + threadIdx.x % 32;
+      group[g] = i < end ? ids[i] : UINT32_MAX;
+    }
+#pragma unroll
+    for (int g = 0; g < kAhead; ++g) work(first + g * 32 + threadIdx.x % 32, group[g]);
   }
 }
 
-// A stable counting sort: each warp takes a contiguous share, counts its experts, and places its pairs after those of
-// the warps before it. The order never depends on the order anything runs in.
-__global__ void __launch_bounds__(kSortThreads)
-    moe_sort_kernel(const uint32_t* ids, uint32_t total, uint32_t used, uint32_t experts, uint32_t* offsets,
-                    uint32_t* source, uint32_t* place) {
-  __shared__ uint32_t counts[kSortWarps][kMaxExperts];  // then: where the warp's next pair of the expert goes
-  __shared__ uint32_t warp_totals[kMaxExperts / 32];
-  const uint32_t thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-  for (uint32_t i = thread; i < kSortWarps * kMaxExperts; i += kSortThreads) (&counts[0][0])[i] = 0;
+// Block e makes expert e's part of a stable counting sort: pairs of smaller experts come before it, and its own in
+// their order. Each warp counts its share, waits for the counts of the warps before it, and places its pairs. The order
+// never depends on the order anything runs in.
+__global__ void __launch_bounds__(kSortThreads) moe_sort_kernel(const uint32_t* ids, uint32_t total, uint32_t used,
+                                                                uint32_t* offsets, uint32_t* source, uint32_t* place) {
+  __shared__ uint32_t smaller_of_warp[kSortWarps], own_of_warp[kSortWarps];
+  const uint32_t expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t share = (total + kSortThreads - 1) / kSortThreads * 32;
+  const uint32_t begin = min(total, warp * share), end = min(total, begin + share);
   wait_for_predecessor();
   release_successor();
-  __syncthreads();
-  const uint32_t share = (total + kSortWarps - 1) / kSortWarps;
-  const uint32_t begin = min(total, warp * share), end = min(total, begin + share);
-  walk_share(ids, begin, end, [&](uint32_t, uint32_t id, uint32_t lanes) {
-    if (id < kMaxExperts && is_first(lanes)) counts[warp][id] += __popc(lanes);
-    __syncwarp();
+  uint32_t smaller = 0, own = 0;
+  walk_share(ids, begin, end, [&](uint32_t, uint32_t id) {
+    smaller += __popc(__ballot_sync(0xffffffffu, id < expert));
+    own += __popc(__ballot_sync(0xffffffffu, id == expert));
   });
-  __syncthreads();
-
-  // Expert by expert: what the warps before have, and what the experts before have.
-  uint32_t of_expert = 0;
-  if (thread < kMaxExperts) {
-    for (uint32_t w = 0; w < kSortWarps; ++w) {
-      const uint32_t mine = counts[w][thread];
-      counts[w][thread] = of_expert;
-      of_expert += mine;
-    }
-    const uint32_t before = sum_before(of_expert);
-    if (lane == 31) warp_totals[warp] = before + of_expert;
-    of_expert = before;
+  if (lane == 0) {
+    smaller_of_warp[warp] = smaller;
+    own_of_warp[warp] = own;
   }
   __syncthreads();
-  if (thread < kMaxExperts) {
-    for (uint32_t w = 0; w < warp; ++w) of_expert += warp_totals[w];
-    for (uint32_t w = 0; w < kSortWarps; ++w) counts[w][thread] += of_expert;
-    if (thread < experts) offsets[thread] = of_expert;
-    if (thread == 0) offsets[experts] = total;
+  const uint32_t first = __reduce_add_sync(0xffffffffu, lane < kSortWarps ? smaller_of_warp[lane] : 0);
+  uint32_t to = first + __reduce_add_sync(0xffffffffu, lane < warp ? own_of_warp[lane] : 0);
+  if (threadIdx.x == 0) {
+    offsets[expert] = first;
+    if (expert == gridDim.x - 1) offsets[gridDim.x] = total;
   }
-  __syncthreads();
-
-  walk_share(ids, begin, end, [&](uint32_t i, uint32_t id, uint32_t lanes) {
-    if (id < kMaxExperts) {
-      const uint32_t to = counts[warp][id] + __popc(lanes & ((1u << lane) - 1));
-      source[to] = i / used;
-      place[i] = to;
+  if (own == 0) return;
+  walk_share(ids, begin, end, [&](uint32_t i, uint32_t id) {
+    const uint32_t lanes = __ballot_sync(0xffffffffu, id == expert);
+    if (id == expert) {
+      const uint32_t at = to + __popc(lanes & ((1u << lane) - 1));
+      source[at] = i / used;
+      place[i] = at;
     }
-    __syncwarp();
-    if (id < kMaxExperts && is_first(lanes)) counts[warp][id] += __popc(lanes);
-    __syncwarp();
+    to += __popc(lanes);
   });
 }
 
@@ -136,7 +109,7 @@ __global__ void moe_combine_kernel(const uint4* sorted, const uint32_t* place, c
 void moe_sort(const uint32_t* ids, uint32_t rows, uint32_t used, uint32_t experts, uint32_t* offsets, uint32_t* source,
               uint32_t* place, const Launch& how) {
   if (experts == 0 || experts > kMaxExperts) throw std::logic_error("internal check failed: moe_sort experts");
-  launch("moe_sort", moe_sort_kernel, dim3(1), dim3(kSortThreads), 0, how, ids, rows * used, used, experts, offsets,
+  launch("moe_sort", moe_sort_kernel, dim3(experts), dim3(kSortThreads), 0, how, ids, rows * used, used, offsets,
          source, place);
 }
 
