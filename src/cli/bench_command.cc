@@ -128,8 +128,11 @@ class Bench {
   explicit Bench(exec::Executor& executor) : executor_(executor) {}
 
   void warm_up(const BenchCase& c) {
-    executor_.truncate(0, 0);
-    run_prompt(0, std::max(1u, std::min(c.prompt, executor_.options().chunk)));
+    // Twice: a device may record what it does the second time and replay it from then on.
+    for (int run = 0; run < 2; ++run) {
+      executor_.truncate(0, 0);
+      run_prompt(0, std::max(1u, std::min(c.prompt, executor_.options().chunk)));
+    }
     if (c.sequences == 1 || c.gen == 0) return;
     for (uint32_t s = 0; s < c.sequences; ++s) fill(s, c.depth);
     run_step(c.sequences);

@@ -72,10 +72,10 @@ class MarkdownPrinter : public BenchPrinter {
       : test_width_(is_of_lookup ? 26 : 15), last_column_(is_of_lookup ? "drafts" : "of the read limit") {}
 
   void begin() override {
-    write_stdout(line("model", "size", "params", "backend", "threads", "ubatch", "test", "t/s", last_column_));
-    write_stdout(
-        fmt::format("| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->6} | {:->{}} | {:->18} | {:->20} |\n", "",
-                    ":", ":", "", ":", ":", ":", test_width_, ":", ":"));
+    write_stdout(line("model", "size", "params", "backend", "threads", "ubatch", "test", "t/s", "ms", last_column_));
+    write_stdout(fmt::format(
+        "| {:-<30} | {:->10} | {:->10} | {:-<10} | {:->7} | {:->6} | {:->{}} | {:->18} | {:->16} | {:->20} |\n", "",
+        ":", ":", "", ":", ":", ":", test_width_, ":", ":", ":"));
   }
 
   void add(const BenchResult& r) override {
@@ -87,7 +87,8 @@ class MarkdownPrinter : public BenchPrinter {
     }
     write_stdout(line(r.model_type, size(r.model_size), parameters(r.model_n_params), r.backend,
                       std::to_string(r.n_threads), std::to_string(r.n_ubatch), r.test(),
-                      fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()), last));
+                      fmt::format("{:.2f} ± {:.2f}", r.avg_ts(), r.stddev_ts()),
+                      fmt::format("{:.2f} ± {:.2f}", r.avg_ns() / 1e6, r.stddev_ns() / 1e6), last));
   }
 
  private:
@@ -101,9 +102,9 @@ class MarkdownPrinter : public BenchPrinter {
   }
   std::string line(std::string_view model, std::string_view size, std::string_view params, std::string_view backend,
                    std::string_view threads, std::string_view ubatch, std::string_view test, std::string_view speed,
-                   std::string_view last) const {
-    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>6} | {:>{}} | {:>18} | {:>20} |\n", model,
-                       size, params, backend, threads, ubatch, test, test_width_, speed, last);
+                   std::string_view time, std::string_view last) const {
+    return fmt::format("| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>6} | {:>{}} | {:>18} | {:>16} | {:>20} |\n",
+                       model, size, params, backend, threads, ubatch, test, test_width_, speed, time, last);
   }
 
   int test_width_;
