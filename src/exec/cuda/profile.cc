@@ -26,7 +26,7 @@ double median(std::vector<double> values) {
 // Times and work by family, added up over passes.
 class FamilyTable {
  public:
-  explicit FamilyTable(const CudaExecutor& executor) : model_(executor.model()), kv_format_(executor.plan().kv_format) {
+  explicit FamilyTable(const CudaExecutor& executor) : model_(executor.model()), plan_(executor.plan()) {
     for (uint32_t i = 0; i < kFamilies; ++i) families_[i].name = family_name(static_cast<Family>(i));
   }
 
@@ -40,7 +40,7 @@ class FamilyTable {
     for (size_t i = 0; i < marks.size(); ++i) {
       const StepMark& mark = marks[i];
       exec::ProfileFamily& family = families_[static_cast<size_t>(family_of(mark, model_.config()))];
-      const Work work = work_of(mark, rows, model_, kv_format_);
+      const Work work = work_of(mark, rows, model_, plan_);
       family.seconds += seconds[i] / runs;
       family.bytes += work.bytes;
       family.flops += work.flops;
@@ -57,7 +57,7 @@ class FamilyTable {
 
  private:
   const model::Model& model_;
-  quant::Format kv_format_;
+  const Plan& plan_;
   std::array<exec::ProfileFamily, kFamilies> families_;
 };
 

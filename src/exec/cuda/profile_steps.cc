@@ -14,11 +14,19 @@ double elements_of(const model::Matrix& matrix) {
   return static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols) * static_cast<double>(matrix.slices);
 }
 
+// Matrices that are multiplied with the same activations.
+using Group = std::initializer_list<const model::Matrix*>;
+
 // Counts what one step does, given how its pass keeps weights and activations.
 class StepWork {
  public:
-  StepWork(const StepMark& mark, const PassRows& rows, const model::Model& model, quant::Format kv_format)
-      : mark_(mark), pass_(rows), config_(model.config()), weights_(model.weights()), kv_(quant::info(kv_format)) {}
+  StepWork(const StepMark& mark, const PassRows& rows, const model::Model& model, const Plan& plan)
+      : mark_(mark),
+        pass_(rows),
+        config_(model.config()),
+        weights_(model.weights()),
+        plan_(plan),
+        kv_(quant::info(plan.kv_format)) {}
 
   Work count() {
     switch (mark_.step) {
@@ -32,17 +40,18 @@ class StepWork {
         per_layer_input();
         break;
       case Step::kNorm:
-        // Stream in and out in fp32, the branch in and the norm out as activations.
-        work_.bytes += rows() * config_.d * (8.0 + 2.0 * activation_bytes());
+        // Stream in and out in fp32, the branch in as activations, the norm out as the products read it.
+        work_.bytes +=
+            rows() * config_.d * (8.0 + activation_bytes() + (by_mmq() ? mmq_bytes(true) : activation_bytes()));
         break;
       case Step::kQkv:
-        products({&tensors().attn_q, &tensors().attn_k, &tensors().attn_v});
+        products({&tensors().attn_q, &tensors().attn_k, &tensors().attn_v}, form_of_projections());
         break;
       case Step::kQueries:
-        products({&tensors().attn_q});
+        products({&tensors().attn_q}, form_of_projections());
         break;
       case Step::kKeysValues:
-        products({&tensors().attn_k, &tensors().attn_v});
+        products({&tensors().attn_k, &tensors().attn_v}, form_of_projections());
         break;
       case Step::kHeads:
         heads();
@@ -51,10 +60,11 @@ class StepWork {
         attention();
         break;
       case Step::kAttentionOutput:
-        products({&tensors().attn_output});
+        // Where mmq reads it, what attention left is rounded for that in this step: it comes in as it was written.
+        products({&tensors().attn_output}, form_of({&tensors().attn_output}), activation_bytes());
         break;
       case Step::kGateUp:
-        products({&tensors().ffn_gate, &tensors().ffn_up});
+        gate_up();
         break;
       case Step::kDown:
         products({&tensors().ffn_down});
@@ -63,10 +73,11 @@ class StepWork {
         router();
         break;
       case Step::kExpertsUp:
-        experts({&tensors().ffn_gate_up_exps, &tensors().ffn_gate_exps, &tensors().ffn_up_exps});
+        experts({&tensors().ffn_gate_up_exps, &tensors().ffn_gate_exps, &tensors().ffn_up_exps},
+                packed_expert_gate_up(tensors()), expert_results());
         break;
       case Step::kExpertsDown:
-        experts({&tensors().ffn_down_exps});
+        experts({&tensors().ffn_down_exps}, packed_expert_down(tensors()), config_.d);
         break;
       case Step::kPleGate:
         products({&tensors().inp_gate});
@@ -95,8 +106,26 @@ class StepWork {
   double kv_bytes() const { return static_cast<double>(kv_.bytes) / kv_.block; }  // of one value in the cache
   double activation_bytes() const { return mark_.narrow ? 4.0 : 2.0; }
 
-  double stored_bytes(const model::Matrix& matrix) const {
-    if (!mark_.narrow) return 2.0 * elements_of(matrix);
+  // How a product's weights and input lie in memory.
+  enum class Form { kPacked, kPackedMmq, kBf16 };
+
+  bool by_mmq() const { return !mark_.narrow && plan_.gemm.kind == GemmKind::kMmq; }
+  // Of one activation that is rounded for mmq: its own, and its share of the scale of 32 and, with `sums`, of their
+  // sum.
+  double mmq_bytes(bool sums) const {
+    return static_cast<double>(plan_.gemm.activations) + (sums ? 2.0 : 1.0) * sizeof(float) / 32;
+  }
+
+  // The same choice as CudaExecutor::product() makes.
+  Form form_of(Group group) const {
+    if (mark_.narrow || (plan_.dequantise && wgmma_reads(group))) return Form::kPacked;
+    return by_mmq() && mmq_reads(group) ? Form::kPackedMmq : Form::kBf16;
+  }
+  // All projections of a layer are one group, also where only some are wanted.
+  Form form_of_projections() const { return form_of({&tensors().attn_q, &tensors().attn_k, &tensors().attn_v}); }
+
+  static double stored_bytes(const model::Matrix& matrix, bool packed) {
+    if (!packed) return 2.0 * elements_of(matrix);
     return static_cast<double>(
         packed_matrix_bytes(packing_of(matrix.format), matrix.rows * matrix.slices, matrix.cols));
   }
@@ -108,23 +137,44 @@ class StepWork {
     work_.bytes += rows() * (row * width / static_cast<double>(table.cols) + 4.0 * width);
   }
 
+  // Of one value of the input that products of this form read.
+  double input_bytes(Group matrices, Form form) const {
+    if (form != Form::kPackedMmq) return activation_bytes();
+    return mmq_bytes(std::any_of(matrices.begin(), matrices.end(), [](const model::Matrix* matrix) {
+      return !matrix->empty() && mmq_needs_sums(packing_of(matrix->format));
+    }));
+  }
+
   // Matrices over the same input: each is read once, the input once, each result written once.
-  void products(std::initializer_list<const model::Matrix*> matrices) {
+  void products(Group matrices) { products(matrices, form_of(matrices)); }
+  void products(Group matrices, Form form) { products(matrices, form, input_bytes(matrices, form)); }
+  void products(Group matrices, Form form, double bytes_of_input) {
     double input = 0.0;
     for (const model::Matrix* matrix : matrices) {
       if (matrix->empty()) continue;
       input = static_cast<double>(matrix->cols);
-      work_.bytes += stored_bytes(*matrix) + rows() * static_cast<double>(matrix->rows) * activation_bytes();
+      work_.bytes += stored_bytes(*matrix, form != Form::kBf16);
+      work_.bytes += rows() * static_cast<double>(matrix->rows) * activation_bytes();
       work_.flops += 2.0 * rows() * elements_of(*matrix);
     }
-    work_.bytes += rows() * input * activation_bytes();
+    work_.bytes += rows() * input * bytes_of_input;
+  }
+
+  // One launch makes gelu(gate) * up of both results before they are written, where one packing holds both matrices.
+  void gate_up() {
+    const model::Matrix &gate = tensors().ffn_gate, &up = tensors().ffn_up;
+    products({&gate, &up});
+    const bool one_launch =
+        !mark_.narrow && form_of({&gate, &up}) == Form::kPacked && packing_of(gate.format) == packing_of(up.format);
+    if (one_launch) work_.bytes -= rows() * static_cast<double>(up.rows) * activation_bytes();
   }
 
   void per_layer_input() {
     const model::Matrix& projection = weights_.per_layer_model_proj;
     const double share = static_cast<double>(mark_.layer) / config_.L;
     const double width = static_cast<double>(mark_.layer) * config_.P;
-    work_.bytes += share * stored_bytes(projection) + rows() * (config_.d + 2.0 * width) * activation_bytes();
+    work_.bytes +=
+        share * stored_bytes(projection, mark_.narrow) + rows() * (config_.d + 2.0 * width) * activation_bytes();
     work_.flops += 2.0 * rows() * width * config_.d;
     table_rows(weights_.per_layer_token_embd, width);
   }
@@ -135,6 +185,17 @@ class StepWork {
         rows() * in * activation_bytes() + rows() * layer().hd * (layer().H * 2.0 + 2.0 * layer().Hkv * kv_bytes());
   }
 
+  // Of `visible` keys those a row multiplies: fewer in long prompts with sparse attention, where the chunk's end
+  // decides. The choice itself looks at every key, so they all count as read.
+  uint64_t visited(uint64_t visible, uint64_t end) const {
+    if (mark_.narrow || layer().sliding || !plan_.sparse || end <= plan_.sparse->from) return visible;
+    if (visible <= plan_.sparse->from) return visible;
+    const auto blocks = static_cast<uint32_t>((visible + kSparseBlock - 1) / kSparseBlock);
+    const uint64_t chosen =
+        uint64_t{plan_.sparse->first} + plan_.sparse->recent + 1 + sparse_best_blocks(*plan_.sparse, blocks);
+    return std::min(visible, chosen * kSparseBlock);
+  }
+
   void attention() {
     const double width = static_cast<double>(layer().H) * layer().hd;
     const uint64_t count = std::min<uint64_t>(mark_.extent, pass_.count);
@@ -142,7 +203,7 @@ class StepWork {
     const uint64_t window = layer().sliding ? config_.W : UINT64_MAX;
     double pairs = 0.0;
     for (uint64_t position = first; position < first + count; ++position) {
-      pairs += static_cast<double>(std::min(position + 1, window));
+      pairs += static_cast<double>(visited(std::min(position + 1, window), first + count));
     }
     const uint64_t seen =
         std::min(first + count, count - 1 + std::min(first + 1, window));  // keys of all rows together
@@ -157,22 +218,30 @@ class StepWork {
     work_.flops += 2.0 * rows() * size;
   }
 
+  // Results of an expert's gate and up that are written: one launch of the warpgroup kernel makes gelu(gate) * up of
+  // both.
+  double expert_results() const { return (!mark_.narrow && plan_.warpgroup_experts ? 1.0 : 2.0) * config_.F_expert; }
+
   // Rows go through the experts they are routed to; with few rows each of those is another one.
-  void experts(std::initializer_list<const model::Matrix*> matrices) {
+  void experts(Group matrices, bool readable, double results) {
     const double routed = rows() * config_.experts_used;
     const double share = std::min(1.0, routed / config_.experts);
+    const bool packed = mark_.narrow || (plan_.warpgroup_experts && readable);
+    double input = 0.0;
     for (const model::Matrix* matrix : matrices) {
       if (matrix->empty()) continue;
-      const double width = static_cast<double>(matrix->rows + matrix->cols);
-      work_.bytes += share * stored_bytes(*matrix) + routed * width * activation_bytes();
+      input = static_cast<double>(matrix->cols);
+      work_.bytes += share * stored_bytes(*matrix, packed);
       work_.flops += 2.0 * routed * elements_of(*matrix) / config_.experts;
     }
+    work_.bytes += routed * (input + results) * activation_bytes();
   }
 
   const StepMark& mark_;
   const PassRows& pass_;
   const model::Config& config_;
   const model::Weights& weights_;
+  const Plan& plan_;
   const quant::FormatInfo& kv_;
   Work work_;
 };
@@ -234,8 +303,8 @@ Family family_of(const StepMark& mark, const model::Config& config) {
   return Family::kSelection;
 }
 
-Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model, quant::Format kv_format) {
-  return StepWork(mark, rows, model, kv_format).count();
+Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model, const Plan& plan) {
+  return StepWork(mark, rows, model, plan).count();
 }
 
 }  // namespace carat::cuda

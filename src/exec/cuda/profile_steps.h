@@ -56,7 +56,7 @@ struct StepMark {
   Step step;
   uint32_t layer;   // of kPleInput: the number of layers whose embeddings are made
   uint64_t extent;  // rows of the pass; of kUnpack: bytes read and written
-  bool narrow;      // by matrix-vector kernels on packed weights; otherwise by matrix products on bf16 weights
+  bool narrow;      // packed weights and fp32 activations; otherwise as the plan keeps them for prompt chunks
 };
 Family family_of(const StepMark& mark, const model::Config& config);
 
@@ -78,7 +78,6 @@ struct Work {
     return *this;
   }
 };
-Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model,
-             quant::Format kv_format = quant::Format::kF16);
+Work work_of(const StepMark& mark, const PassRows& rows, const model::Model& model, const Plan& plan);
 
 }  // namespace carat::cuda
