@@ -17,8 +17,9 @@ namespace carat::cuda {
 
 namespace {
 
-// More threads than this do not read a cached file faster.
-constexpr unsigned kMostThreads = 8;
+// One thread copies 4 to 7 GB/s out of the page cache, so eight keep a bus of 32 GB/s busy and twelve one of 55. Where
+// they take every core, the thread that feeds the bus has to wait for one: 41 GB/s instead of 51 with 16 of 16 cores.
+unsigned reading_threads() { return std::clamp(usable_threads() * 3 / 4, 1u, 12u); }
 
 struct Slot {
   Slot(uint64_t bytes) : host(bytes, "the upload ring"), device(bytes, "upload staging") {}
@@ -89,7 +90,7 @@ UploadResult upload(const gguf::ModelFile& file, std::span<const Upload> uploads
     slot_bytes.push_back(slots.back().host.as<std::byte>());
   }
   const Streams streams;
-  const unsigned threads = ring.threads > 0 ? ring.threads : std::min(kMostThreads, usable_threads());
+  const unsigned threads = ring.threads > 0 ? ring.threads : reading_threads();
 
   UploadResult result;
   const auto started = std::chrono::steady_clock::now();
