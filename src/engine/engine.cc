@@ -79,6 +79,7 @@ void Engine::cancel(const Sequence& sequence) {
     if (job.sequence.get() == &sequence) job.sequence->ending_ = Ending::kInterrupted;
   }
   release_ended();
+  settle();
 }
 
 bool Engine::busy() const {
@@ -201,9 +202,28 @@ void Engine::plan_pass() {
   for (const uint32_t slot : prompts) add_rows(slot, 0);
 }
 
-void Engine::run_rows() {
+// Builds the next pass and starts it. False: there is nothing to run.
+bool Engine::start_pass() {
+  pass_start_ = clock_();
+  admit();
+  plan_pass();
+  if (rows_.empty()) return false;
   ++passes_;
-  executor_->forward(rows_);
+  executor_->start(rows_);
+  is_running_ = true;
+  return true;
+}
+
+// Waits for the pass that was started. What it did for sequences that have ended since is taken back.
+void Engine::finish_pass() {
+  is_running_ = false;
+  executor_->finish();
+  std::erase_if(shares_, [this](const Share& share) {
+    if (!share.job.sequence->ended()) return false;
+    const auto kept = static_cast<uint32_t>(slots_[share.slot].cached.size());
+    CARAT_CHECK(executor_->truncate(share.slot, kept) == kept);
+    return true;
+  });
   for (const Share& share : shares_) {
     Slot& slot = slots_[share.slot];
     Sequence& sequence = *share.job.sequence;
@@ -214,6 +234,30 @@ void Engine::run_rows() {
     sequence.lookup_.drafted += share.drafted;
     if (!share.prompt) ++sequence.decode_passes_;
     if (!sequence.wants_token() && sequence.pending() == 0) sequence.ending_ = Ending::kLength;
+  }
+}
+
+// Starts the next pass while the tokens of this one have yet to be handed out. Returns what went wrong: they come
+// first.
+std::exception_ptr Engine::start_ahead() {
+  // Drafts are weighed against the time of passes, which must not hold what callbacks do.
+  if (!executor_->runs_in_background() || lookup_.mode != LookupMode::kOff) return nullptr;
+  try {
+    start_pass();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// A pass whose sequences have all ended is waited for: nobody else would.
+void Engine::settle() {
+  const auto is_alive = [](const Share& share) { return !share.job.sequence->ended(); };
+  if (!is_running_ || std::any_of(shares_.begin(), shares_.end(), is_alive)) return;
+  try {
+    finish_pass();
+  } catch (const Error&) {
+    // It concerned nobody any more; its rows never counted.
   }
 }
 
@@ -306,14 +350,23 @@ bool Engine::step() {
   const std::atomic<bool>* cancelled = executor_->options().cancelled;
   if (cancelled != nullptr && cancelled->load()) {
     end_all_interrupted();
+    settle();
     return false;
   }
-  double start = clock_();
-  admit();
-  plan_pass();
-  if (rows_.empty()) return false;
-  if (!survives([this] { run_rows(); })) return false;
+  if (!is_running_) {
+    shares_.clear();
+  } else if (!survives([this] { finish_pass(); })) {
+    return false;
+  }
+  if (shares_.empty()) {
+    bool is_any = false;
+    if (!survives([&] { is_any = start_pass(); })) return false;
+    if (!is_any) return false;
+    if (!survives([this] { finish_pass(); })) return false;
+  }
+  double start = pass_start_;
   double pass_seconds = 0.0;
+  std::exception_ptr failure;
   bool is_open = true;
   for (uint32_t round = 0; is_open; ++round) {
     if (!survives([&] { is_open = choose_round(round); })) return false;
@@ -321,12 +374,17 @@ bool Engine::step() {
     add_seconds(seconds);
     pass_seconds += seconds;
     release_ended();
+    if (!is_open) {
+      take_back_rejected();
+      learn(pass_seconds);
+      failure = start_ahead();
+    }
     // After every choice of the round has been made, because a callback may submit or cancel.
     for (const auto& [on_token, token] : calls_) on_token(token);
     start = clock_();
   }
-  take_back_rejected();
-  learn(pass_seconds);
+  if (failure && !survives([&] { std::rethrow_exception(failure); })) return false;
+  settle();
   return busy();
 }
 

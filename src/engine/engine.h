@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -25,6 +26,10 @@ namespace carat::engine {
 // With prompt lookup (lookup_options.h) a pass that takes no prompt may also run drafted tokens. The choices then come
 // in rounds: each is what a pass of its own would have been, callbacks included, so that nobody can tell the difference
 // but by the time.
+//
+// Where passes run in the background (Executor::start) and nothing is drafted, the next pass is started as soon as the
+// tokens of the last one are chosen, before they are handed out: what callbacks do costs no time then. What they cancel
+// is taken back, and what they submit takes part in the pass after that.
 //
 // Not thread-safe: one caller at a time. Sole owner of the executor and its caches.
 class Engine {
@@ -97,7 +102,10 @@ class Engine {
   void plan_pass();
   uint32_t plan_drafts(std::span<const uint32_t> slots);
   void add_rows(uint32_t slot, uint32_t longest_draft);
-  void run_rows();
+  bool start_pass();
+  void finish_pass();
+  std::exception_ptr start_ahead();
+  void settle();
   bool choose_round(uint32_t round);
   void choose(Share& share, uint32_t round);
   void take_back_rejected();
@@ -117,6 +125,8 @@ class Engine {
   std::deque<Job> waiting_;
   uint64_t admitted_ = 0;
   uint64_t passes_ = 0;
+  bool is_running_ = false;  // a pass was started and not finished
+  double pass_start_ = 0.0;
 
   // The pass being built and its results; kept between steps.
   std::vector<exec::Row> rows_;

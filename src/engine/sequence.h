@@ -65,8 +65,9 @@ class Sequence {
   uint32_t prefix_shared() const { return prefix_shared_; }
   uint32_t prefix_reused() const { return prefix_reused_; }
 
-  // Wall time of the passes that took part of the prompt, and of those that went on from generated tokens; how many of
-  // these there were, and how many tokens they chose: one each, and the accepted ones of a draft.
+  // Wall time of the passes that took part of the prompt, and of those that went on from generated tokens: with what
+  // was done meanwhile, where passes run in the background. How many of the latter there were, and how many tokens they
+  // chose: one each, and the accepted ones of a draft.
   double prompt_seconds() const { return prompt_seconds_; }
   double decode_seconds() const { return decode_seconds_; }
   uint32_t decode_passes() const { return decode_passes_; }

@@ -68,6 +68,13 @@ class Executor {
   // leaves the touched sequences at their old length.
   virtual void forward(std::span<const Row> rows) = 0;
 
+  // The same in two parts, for callers that have something else to do meanwhile: finish() waits for the pass and throws
+  // what went wrong after start() had returned. In between nothing that is about sequences or results may be asked.
+  // Only an executor whose passes run in the background, on a device of its own, returns from start() before the end.
+  virtual bool runs_in_background() const { return false; }
+  virtual void start(std::span<const Row> rows) { forward(rows); }
+  virtual void finish() {}
+
   // Results of the last forward(): one output per row with wants_logits, in row order. Logits are after the soft-cap
   // and finite (forward throws kNonFinite otherwise).
   virtual uint32_t outputs() const = 0;

@@ -113,6 +113,9 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
                            "what the layers on the CPU hand over");
 }
 
+// A pass may still be running: nothing is freed before it has ended.
+CudaExecutor::~CudaExecutor() { cudaStreamSynchronize(stream_.get()); }
+
 void CudaExecutor::allocate() {
   const model::Config& config = model_->config();
   scratch_ = DeviceMemory(plan_.scratch_bytes, "scratch memory");
@@ -218,7 +221,8 @@ QkvPost CudaExecutor::qkv_post_job(uint32_t index, const RowArrays& rows, bool w
   return job;
 }
 
-void CudaExecutor::forward(std::span<const exec::Row> rows) {
+void CudaExecutor::start(std::span<const exec::Row> rows) {
+  CARAT_CHECK(running_.empty());
   table_.check(rows);
   output_count_ = 0;
   selected_k_ = 0;
@@ -229,10 +233,12 @@ void CudaExecutor::forward(std::span<const exec::Row> rows) {
     run_batch(rows);
   } else if (rows.size() <= kMatvecRows && plan_.use_matvec) {
     run_narrow(rows);
+  } else if (const uint32_t bucket = wide_step_bucket(rows); bucket > 0) {
+    run_wide_step(rows, bucket);
   } else {
     run_wide(rows);
   }
-  finish(rows);
+  running_.assign(rows.begin(), rows.end());
 }
 
 // The pass before has been waited for, so nothing reads the page-locked memory any more.
@@ -243,7 +249,10 @@ void CudaExecutor::run_cpu_layers(std::span<const exec::Row> rows) {
   for (size_t row = rows.size(); row < kMatvecRows; ++row) to = std::copy_n(stream.data(), widths_.d, to);
 }
 
-void CudaExecutor::finish(std::span<const exec::Row> rows) {
+void CudaExecutor::finish() {
+  const std::vector<exec::Row> rows = std::move(running_);
+  running_.clear();
+  if (rows.empty()) return;
   stream_.synchronise();
   if (*results_host_.non_finite != 0) {
     *results_host_.non_finite = 0;

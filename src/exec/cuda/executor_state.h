@@ -42,7 +42,15 @@ class CudaExecutor final : public exec::Executor {
   std::string_view name() const override { return layers_on_cpu() == 0 ? "cuda" : "cuda+cpu"; }
   const model::Model& model() const override { return *model_; }
   const exec::ExecutorOptions& options() const override { return options_; }
-  void forward(std::span<const exec::Row> rows) override;
+  ~CudaExecutor() override;
+  void forward(std::span<const exec::Row> rows) override {
+    start(rows);
+    finish();
+  }
+  // Layers on the CPU run before start() returns.
+  bool runs_in_background() const override { return cpu_layers_ == nullptr; }
+  void start(std::span<const exec::Row> rows) override;
+  void finish() override;
   uint32_t outputs() const override { return output_count_; }
   std::span<const float> logits(uint32_t output) override;
   void best(uint32_t output, uint32_t k, std::vector<exec::Candidate>& out) override;
@@ -119,6 +127,11 @@ class CudaExecutor final : public exec::Executor {
   uint32_t bucket_of(std::span<const exec::Row> rows) const;
   void run_prompt(std::span<const exec::Row> rows, uint32_t bucket, uint32_t stop);
   void prompt_chunk(WidePass pass, uint32_t stop);
+
+  // --- wide_step.cc
+  uint32_t wide_step_bucket(std::span<const exec::Row> rows) const;
+  void run_wide_step(std::span<const exec::Row> rows, uint32_t bucket);
+  void wide_step(WidePass pass);
 
   // --- wide_products.cc
   bool dequantises(const MatrixGroup& group) const;
@@ -212,7 +225,6 @@ class CudaExecutor final : public exec::Executor {
   void run_cpu_layers(std::span<const exec::Row> rows);
   void make_rope_tables(const RowArrays& rows, uint32_t count);
   QkvPost qkv_post_job(uint32_t index, const RowArrays& rows, bool write_kv) const;
-  void finish(std::span<const exec::Row> rows);
   void run_selection(uint32_t k);
 
   std::shared_ptr<const model::Model> model_;
@@ -249,11 +261,13 @@ class CudaExecutor final : public exec::Executor {
   std::vector<KvView> caches_;         // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;   // by row bucket
   std::map<uint32_t, Graph> batch_graphs_;
+  std::map<uint32_t, Graph> wide_graphs_;
   struct PromptGraph {
     Graph graph;
     bool used = false;  // the chunk ran once, kernel by kernel
   };
   std::map<std::pair<uint32_t, bool>, PromptGraph> prompt_graphs_;  // by row bucket, and whether a row wants logits
+  std::vector<exec::Row> running_;  // the rows of a pass that was started and not finished
   uint32_t output_count_ = 0;
   uint32_t selected_k_ = 0;  // candidates the last selection produced; 0: none yet
   uint32_t wanted_k_ = 64;   // what the next decode step selects

@@ -1,0 +1,55 @@
+// Decode steps by matrix products: many sequences with one row each, all of which want logits. As in the other decode
+// passes a step is a replay of one graph per bucket of rows: its launches would take longer than the GPU does.
+#include <algorithm>
+
+#include "base/error.h"
+#include "exec/cuda/executor_state.h"
+#include "exec/cuda/kernels/batch_rows.h"
+
+namespace carat::cuda {
+
+namespace {
+
+// The rows a step is padded to. Beyond the batched pass's buckets a few rows more cost next to nothing.
+uint32_t step_bucket(uint32_t rows) {
+  constexpr uint32_t kUnit = 32;
+  return rows <= kBatchRows ? batch_bucket(rows) : (rows + kUnit - 1) / kUnit * kUnit;
+}
+
+}  // namespace
+
+// The bucket of a decode step; 0: the pass is something else, or a bucket of its size has no room.
+uint32_t CudaExecutor::wide_step_bucket(std::span<const exec::Row> rows) const {
+  if (cpu_layers_ != nullptr || plan_.sparse) return 0;
+  std::vector<bool> seen(plan_.sequences);
+  for (const exec::Row& row : rows) {
+    if (!row.wants_logits || seen[row.sequence]) return 0;
+    seen[row.sequence] = true;
+  }
+  const uint32_t bucket = step_bucket(static_cast<uint32_t>(rows.size()));
+  return bucket <= std::min(plan_.outputs, plan_.chunk) ? bucket : 0;
+}
+
+void CudaExecutor::run_wide_step(std::span<const exec::Row> rows, uint32_t bucket) {
+  std::vector<exec::Row> padded(rows.begin(), rows.end());
+  padded.resize(bucket, {0, 0, plan_.sequences, true});  // each at the first position of the spare sequence
+  const WidePass pass = stage_wide(padded, widths_.L);
+  CARAT_CHECK(pass.tiles_sliding == 0 && pass.tiles_global == 0);
+  control_.as<DecodeControl>()->k = wanted_k_;
+  output_count_ = bucket;
+  run_step(wide_graphs_[bucket], [&] { wide_step(pass); });
+  output_count_ = static_cast<uint32_t>(rows.size());
+  selected_k_ = wanted_k_;
+}
+
+// Everything of one step but the results' way back: runs eagerly or under capture.
+void CudaExecutor::wide_step(WidePass pass) {
+  upload_decode_control();
+  wide_layers(pass, widths_.L);
+  finish_wide({}, pass, widths_.L);
+  select_best(out_.logits, pass.outputs, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
+              results_.counts, Launch{stream_.get(), false});
+  mark(Step::kSelect, 0, pass.outputs, true);
+}
+
+}  // namespace carat::cuda
