@@ -68,18 +68,18 @@ BatchCut choose_cut(const BatchJob& job, const BatchScratch& scratch, uint32_t s
   const uint64_t tile_floats = uint64_t{tile_rows} * batch_tiles(job.rows) * kBatchTileRows;
   BatchCut best{.splits = 0};
   double least = 0.0;
-  for (uint32_t splits = 1; splits <= std::min(steps, kMostSplits); ++splits) {
+  // Blocks of different splits may wait for one another, so all must be running.
+  for (uint32_t splits = 1; splits <= std::min({steps, kMostSplits, sm_count}); ++splits) {
     const uint32_t slab = (steps + splits - 1) / splits;
     if (batch_shared_bytes(slab, job.rows) + kStaticShared > shared_memory) continue;
-    if (splits > 1 && (splits * tiles * tile_floats > scratch.floats || tiles > scratch.counter_count)) break;
+    if (splits > 1 && splits * tiles * tile_floats > scratch.floats) break;
+    if (splits > 1 && std::max(tiles, 2 * sm_count) > scratch.counter_count) break;
     const BatchCut cut{.splits = splits, .blocks = std::clamp(sm_count / splits, 1u, tiles), .tiles = tiles};
-    const uint32_t waves = (cut.splits * cut.blocks + sm_count - 1) / sm_count;
     const uint32_t block_tiles = (tiles + cut.blocks - 1) / cut.blocks;
     double cost =
         block_tiles * slab * tile_step_bytes / kWeightBytesPerNs +
         batch_slab_bytes(slab, job.rows) * (job.input.fragments == nullptr ? 2.0 : 1.0) / kActivationBytesPerNs;
     if (splits > 1) cost += kSplitNs + block_tiles * tile_floats * 4 * 2.0 / kPartialBytesPerNs;
-    cost *= waves;
     if (best.splits == 0 || cost < least) {
       best = cut;
       least = cost;

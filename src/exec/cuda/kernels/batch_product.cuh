@@ -8,8 +8,9 @@
 //   block: one per SM. It keeps the activations of one range of columns in shared memory; its (tile, step) pairs in
 //          order are cut into equal ranges, one per warp, and a tile that ends up in several warps is put together at
 //          the end
-//   grid:  splits (ranges of columns) times blocks; weight row tiles are dealt out to the blocks of a split in turn. Of
-//          the warps that have a tile of some range, the last one adds the ranges up, always in the same order
+//   grid:  splits (ranges of columns) times blocks, at most one block an SM; weight row tiles are dealt out to the
+//          blocks of a split in turn. Of the warps that have some of a tile the last adds the ranges up (8 rows), or
+//          the blocks that have the same tiles meet and share that work (more rows); always in the same order
 //
 // Bound by HBM for few rows: every weight byte is read once. At 64 rows the tensor cores are nearly as busy (16 mma for
 // 544 bytes of Q8_0), and the activations of wide matrices no longer fit one SM: hence the splits.
@@ -221,6 +222,10 @@ struct BatchBlock {
       step = 0;
       ++local;
     }
+    if (kN > 1 && cut.splits > 1) {
+      meet();
+      gather(tiles);
+    }
     if (job.largest != nullptr) {
       __syncthreads();
       for (uint32_t n = threadIdx.x; n < job.rows; n += kThreads) {
@@ -253,33 +258,72 @@ struct BatchBlock {
     }
   }
 
-  // The sums of a tile over this block's columns are complete.
+  // The sums of a tile over this block's columns are complete. For 8 rows of activations the last warp that has some of
+  // a tile adds its ranges up: one round trip to L2. More rows are too much for one warp; see gather().
   __device__ __forceinline__ void finish(uint32_t local, Sums& sums) const {
-    if (cut.splits > 1) {
-      const uint32_t tile = place + local * cut.blocks;
-      constexpr uint32_t kTileVectors = kM * kN * 32;
-      auto* partial =
-          reinterpret_cast<float4*>(scratch.partial) + static_cast<uint64_t>(tile) * cut.splits * kTileVectors;
-      put(sums, partial + split * kTileVectors);
+    if (cut.splits == 1) return store(locate(local), sums);
+    put(sums, partial_of(local, split));
+    if constexpr (kN == 1) {
+      uint32_t* counter = scratch.counters + place + local * cut.blocks;
       __threadfence();
       __syncwarp();
       uint32_t arrived = 0;
-      if (lane == 0) arrived = atomicAdd(scratch.counters + tile, 1);
+      if (lane == 0) arrived = atomicAdd(counter, 1);
       if (__shfl_sync(0xffffffffu, arrived, 0) != cut.splits - 1) return;
       __threadfence();
-      if (lane == 0) scratch.counters[tile] = 0;
-      clear(sums);
-      for (uint32_t s = 0; s < cut.splits; ++s) add_fresh(partial + s * kTileVectors, sums);
+      if (lane == 0) *counter = 0;
+      add_up(local, 0);
     }
-    store(locate(local), sums);
   }
-  // As add(), of what other SMs wrote: past L1.
-  __device__ __forceinline__ void add_fresh(const float4* from, Sums& sums) const {
+  __device__ float4* partial_of(uint32_t local, uint32_t of_split) const {
+    const uint64_t tile = place + local * cut.blocks;
+    return reinterpret_cast<float4*>(scratch.partial) + (tile * cut.splits + of_split) * (kM * kN * 32);
+  }
+
+  // Adds the sums of all ranges of columns up, always in the same order, for activation rows 8 n and following of a
+  // tile, and stores the results.
+  __device__ __forceinline__ void add_up(uint32_t local, uint32_t n) const {
+    constexpr uint32_t kBatch = 8;  // loads in flight
+    float total[kM][4] = {};
+#pragma unroll 1
+    for (uint32_t first = 0; first < cut.splits; first += kBatch) {
+      float4 loaded[kM][kBatch];
 #pragma unroll
-    for (int i = 0; i < kM * kN; ++i) {
-      const float4 v = __ldcg(from + i * 32 + lane);
-      float(&s)[4] = sums[i / kN][i % kN];
-      s[0] += v.x, s[1] += v.y, s[2] += v.z, s[3] += v.w;
+      for (uint32_t i = 0; i < kM * kBatch; ++i) {
+        const uint32_t of_split = min(first + i % kBatch, cut.splits - 1);
+        // Written by other SMs: past L1.
+        loaded[i / kBatch][i % kBatch] = __ldcg(partial_of(local, of_split) + (i / kBatch * kN + n) * 32 + lane);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kM * kBatch; ++i) {
+        if (first + i % kBatch >= cut.splits) continue;
+        const float4& v = loaded[i / kBatch][i % kBatch];
+        float(&t)[4] = total[i / kBatch];
+        t[0] += v.x, t[1] += v.y, t[2] += v.z, t[3] += v.w;
+      }
+    }
+    store_rows_of(locate(local), n, total);
+  }
+
+  // Waits until every block that shares this one's tiles has its sums in memory. All of them are running: there are no
+  // more blocks than SMs. The last one to leave clears the counters for the next product.
+  __device__ __forceinline__ void meet() const {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      uint32_t* arrived = scratch.counters + 2 * place;
+      __threadfence();
+      atomicAdd(arrived, 1);
+      while (load_acquire(arrived) < cut.splits) {
+      }
+      if (atomicAdd(arrived + 1, 1) == cut.splits - 1) arrived[0] = arrived[1] = 0;
+    }
+    __syncthreads();
+  }
+  // The blocks that share tiles share the work of adding up too: a warp takes 8 activation rows of a tile at a time.
+  __device__ __forceinline__ void gather(uint32_t tiles) const {
+#pragma unroll 1
+    for (uint32_t unit = split * kWarps + warp; unit < tiles * kN; unit += cut.splits * kWarps) {
+      add_up(unit / kN, unit % kN);
     }
   }
 
@@ -288,18 +332,10 @@ struct BatchBlock {
   __device__ __forceinline__ void store(const Tile& tile, Sums& sums) const {
 #pragma unroll 1
     for (uint32_t n = 0; n < kN; ++n) {
-      const uint32_t row = n * kBatchTileRows + lane % 4 * 2;
-      const float factor[2] = {scale[row], scale[row + 1]};
+      float results[kM][4];
 #pragma unroll
-      for (int m = 0; m < kM; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[m][0][i] *= factor[i % 2];
-      }
-      if (geglu) {
-        store_geglu(tile.row + lane / 4, row, sums);
-      } else {
-        store_rows(tile.part, tile.row + lane / 4, row, sums);
-      }
+      for (int i = 0; i < 4 * kM; ++i) results[i / 4][i % 4] = sums[i / 4][0][i % 4];
+      store_rows_of(tile, n, results);
 #pragma unroll
       for (int i = 4; i < kN * 4; ++i) {
 #pragma unroll
@@ -307,24 +343,37 @@ struct BatchBlock {
       }
     }
   }
+  // Of activation rows 8 n and following.
+  __device__ __forceinline__ void store_rows_of(const Tile& tile, uint32_t n, float (&results)[kM][4]) const {
+    const uint32_t row = n * kBatchTileRows + lane % 4 * 2;
+    const float factor[2] = {scale[row], scale[row + 1]};
+#pragma unroll
+    for (int i = 0; i < 4 * kM; ++i) results[i / 4][i % 4] *= factor[i % 2];
+    if (geglu) {
+      store_geglu(tile.row + lane / 4, row, results);
+    } else {
+      store_rows(tile.part, tile.row + lane / 4, row, results);
+    }
+  }
 
-  __device__ __forceinline__ void store_geglu(uint32_t output, uint32_t row, const Sums& sums) const {
+  __device__ __forceinline__ void store_geglu(uint32_t output, uint32_t row, const float (&results)[kM][4]) const {
     float most[2] = {};
 #pragma unroll
     for (int i = 0; i < 2 * kM; ++i) {
-      const float(&s)[4] = sums[i / 2][0];
+      const float(&s)[4] = results[i / 2];
       const float v = gelu(s[i % 2]) * s[2 + i % 2];
       if (put_result(job.part[0], output + i / 2 * 8, row + i % 2, v)) most[i % 2] = max_bits(most[i % 2], fabsf(v));
     }
     note_largest(row, most);
   }
-  __device__ __forceinline__ void store_rows(uint32_t p, uint32_t output, uint32_t row, const Sums& sums) const {
+  __device__ __forceinline__ void store_rows(uint32_t p, uint32_t output, uint32_t row,
+                                             const float (&results)[kM][4]) const {
     const MatvecPart& part = job.part[p];
     float most[2] = {};
 #pragma unroll
     for (int i = 0; i < 4 * kM; ++i) {
       const uint32_t o = output + i / 2 * 8, r = row + i % 2;
-      float v = sums[i / 4][0][i % 4];
+      float v = results[i / 4][i % 4];
       if (job.output != MatvecOutput::kStore) v = transformed(v, o, r, part.weights.rows);
       if (put_result(part, o, r, v)) most[i % 2] = max_bits(most[i % 2], fabsf(v));
     }
