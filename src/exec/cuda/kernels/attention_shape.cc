@@ -9,6 +9,9 @@
 namespace carat::cuda {
 namespace {
 
+// Visible keys up to which decode attention is bound by latency: windows, and short contexts.
+constexpr uint32_t kFewTiles = 32;
+
 // A tile of 64 rows holds two queries then, and the counter fields of attention_combine.cuh suffice.
 constexpr uint32_t kMaxGroup = 32;
 
@@ -56,10 +59,13 @@ uint32_t attention_decode_splits(const AttentionShape& shape, uint32_t rows, uin
   const uint32_t windowed = (shape.window + bn - 1) / bn + 1;
   const uint32_t visible = (context + bn - 1) / bn;
   const uint32_t tiles = shape.window == 0 ? visible : std::min(visible, windowed);
-  const uint32_t useful = (tiles + min_tiles - 1) / min_tiles;
-  // Two blocks fit on a large SM: one computes while the other waits for memory.
+  // Few tiles: a block that has one only spends its time on beginning and on combining shares, and a second block on an
+  // SM does not pay. Many: two blocks fit on a large SM, and one computes while the other waits for memory.
+  const bool few = tiles <= kFewTiles;
+  const uint32_t share = few ? std::max(2u, min_tiles) : min_tiles;
+  const uint32_t useful = (tiles + share - 1) / share;
   const uint64_t per_split = static_cast<uint64_t>(rows) * shape.Hkv * attention_head_groups(shape);
-  const auto filling = static_cast<uint32_t>(2 * sm_count / std::max<uint64_t>(per_split, 1));
+  const auto filling = static_cast<uint32_t>((few ? 1 : 2) * sm_count / std::max<uint64_t>(per_split, 1));
   return std::clamp(std::min(useful, filling), 1u, kDecodeMaxBlocks / attention_head_groups(shape));
 }
 

@@ -1,6 +1,6 @@
 // Top-k of logits without sorting the vocabulary, in one launch that reads them once.
 //
-// A row is divided into up to 2048 groups of neighbours; all blocks together find the largest of each. As many logits
+// A row is divided into up to 4096 groups of neighbours; all blocks together find the largest of each. As many logits
 // as there are maxima above a threshold are at least that large, so the k-th largest maximum is a lower bound of the
 // k-th largest logit, and only groups whose maximum reaches it can hold one of the k best. The last block of a row
 // finds the bound with a histogram of the maxima, looks through those groups (about k of them), and puts what it finds
@@ -18,6 +18,7 @@ constexpr uint32_t kThreads = 1024, kWarps = kThreads / 32;
 constexpr uint32_t kBins = 1024;  // of the histogram of maxima: one a thread
 static_assert(kBins == kThreads);
 constexpr uint32_t kTile = 128;      // logits a warp reads at once
+constexpr uint32_t kOwnGroups = kSelectGroups / kThreads;
 constexpr uint32_t kRankMost = 256;  // candidates that are ordered by counting the larger ones; more are sorted
 
 // How a row is divided. A warp's tile holds 32 / lanes groups, or a group several tiles where V is very large.
@@ -104,10 +105,10 @@ __device__ __forceinline__ void find_threshold(SelectShared& s, uint32_t k) {
 }
 
 // Range of the maxima that are numbers, over the block.
-__device__ __forceinline__ LinearBins bins_over(const float (&maximum)[2], SelectShared& s) {
+__device__ __forceinline__ LinearBins bins_over(const float (&maximum)[kOwnGroups], SelectShared& s) {
   float low = INFINITY, high = -INFINITY;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (uint32_t i = 0; i < kOwnGroups; ++i) {
     if (!isfinite(maximum[i])) continue;
     low = fminf(low, maximum[i]);
     high = fmaxf(high, maximum[i]);
@@ -137,22 +138,22 @@ __device__ __forceinline__ void collect(const float* row, const SelectShape& sha
                                         SelectShared& s, uint64_t* keys) {
   s.bins[threadIdx.x] = 0;
   if (threadIdx.x == 0) s.group_count = s.found = s.threshold = 0;
-  float maximum[2];
+  float maximum[kOwnGroups];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (uint32_t i = 0; i < kOwnGroups; ++i) {
     const uint32_t group = threadIdx.x + i * kThreads;
     maximum[i] = group < shape.groups ? __ldcg(maxima + group) : -INFINITY;
   }
   const LinearBins bins = bins_over(maximum, s);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (uint32_t i = 0; i < kOwnGroups; ++i) {
     if (threadIdx.x + i * kThreads < shape.groups) atomicAdd(&s.bins[bins.of(maximum[i])], 1);
   }
   __syncthreads();
   find_threshold(s, k);
   const uint32_t threshold = s.threshold;  // 0, and with it everything, where there are fewer groups than k
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (uint32_t i = 0; i < kOwnGroups; ++i) {
     const uint32_t group = threadIdx.x + i * kThreads;
     if (group < shape.groups && bins.of(maximum[i]) >= threshold) s.groups[atomicAdd(&s.group_count, 1)] = group;
   }
@@ -268,8 +269,9 @@ __global__ void softcap_kernel(float* logits, uint64_t count, float cap, uint32_
   if (cap > 0.0f) logits[i] = cap * tanhf(v / cap);
 }
 
-// Groups of as few logits as leave at most kSelectGroups of them: with fewer than k groups there are then at most 4
-// kSelectMax logits. A single row is spread over many blocks; with many rows each block's share is larger.
+// Groups of as few logits as leave at most kSelectGroups of them. There are then more than half as many, twice the
+// largest k, unless groups have four logits only: of ordinary logits not many more than k reach the bound. A single row
+// is spread over many blocks; with many rows each block's share is larger.
 SelectShape shape_of(uint32_t V, uint32_t rows) {
   SelectShape shape{.V = V, .lanes = 1, .group_tiles = 1, .groups = 0, .block_tiles = 0};
   while (shape.lanes < 32 && V > uint64_t{4} * shape.lanes * kSelectGroups) shape.lanes *= 2;
@@ -277,7 +279,7 @@ SelectShape shape_of(uint32_t V, uint32_t rows) {
   if (shape.lanes == 32) shape.group_tiles = (tiles + kSelectGroups - 1) / kSelectGroups;
   const uint32_t group_logits = 4 * shape.lanes * shape.group_tiles;
   shape.groups = (V + group_logits - 1) / group_logits;
-  constexpr uint32_t kMostBlocks = 512;  // of all rows: four a multiprocessor of a large card
+  constexpr uint32_t kMostBlocks = 256;  // of all rows: two a multiprocessor of a large card, as many as run at once
   const uint32_t rounds = std::clamp((tiles + kWarps - 1) / kWarps * rows / kMostBlocks, 1u, 8u);
   shape.block_tiles = kWarps * rounds * shape.group_tiles;
   return shape;

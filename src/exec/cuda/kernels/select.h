@@ -8,7 +8,7 @@ struct Launch;
 
 inline constexpr uint32_t kSelectMax = 1024;       // most candidates a selection can return
 inline constexpr uint32_t kSelectCapacity = 8192;  // most values that can be looked at to find them
-inline constexpr uint32_t kSelectGroups = 2048;    // most groups a row is divided into
+inline constexpr uint32_t kSelectGroups = 4096;    // most groups a row is divided into
 
 // Scratch of a selection over up to `rows` rows; counters start at zero and are left at zero.
 struct SelectScratch {
