@@ -190,7 +190,7 @@ AttentionShape CudaExecutor::shape_of(const model::Layer& layer) const {
 
 void CudaExecutor::check_cancelled() const {
   if (options_.cancelled == nullptr || !options_.cancelled->load(std::memory_order_relaxed)) return;
-  stream_.synchronise();
+  if (!stream_.capturing()) stream_.synchronise();
   fail(ErrorCode::kInterrupted, "interrupted");
 }
 

@@ -122,7 +122,8 @@ class CudaExecutor final : public exec::Executor {
 
   // --- wide_rows.cc
   WidePass stage_wide(std::span<const exec::Row> rows, uint32_t slices, uint32_t bucket = 0);
-  void stage_tiles(std::span<const exec::Row> rows, uint32_t bucket, WidePass& pass);
+  void write_control(std::span<const exec::Row> rows, std::span<const Segment> sliding, std::span<const Segment> global,
+                     WidePass& pass);
   uint32_t tile_rows(bool sliding) const;
   uint32_t bucket_of(std::span<const exec::Row> rows) const;
   void run_prompt(std::span<const exec::Row> rows, uint32_t bucket, uint32_t stop);

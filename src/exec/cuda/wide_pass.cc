@@ -93,7 +93,7 @@ void CudaExecutor::wide_ple_input(WidePass& pass) {
              .projection_scale = 1.0f / std::sqrt(static_cast<float>(widths_.d)),
              .table_scale = std::sqrt(static_cast<float>(widths_.P)),
              .eps = model_->config().eps};
-  if (!plan_.placement.ple_on_device) {
+  if (plan_.ple_cache_rows > 0) {
     fetch_ple_rows(weights_.ple_table, pass.control.ple_fetches, pass.rows, columns, ple_cache_rows_, how());
     ple.table = ple_cache_rows_;
     ple.tokens = pass.control.ple_places;

@@ -70,25 +70,27 @@ CudaExecutor::WidePass CudaExecutor::stage_wide(std::span<const exec::Row> rows,
   pass.slices = slices;
   pass.outputs = static_cast<uint32_t>(
       std::count_if(rows.begin(), rows.end(), [](const exec::Row& row) { return row.wants_logits; }));
-  stage_tiles(padded, bucket, pass);
-  return pass;
-}
 
-void CudaExecutor::stage_tiles(std::span<const exec::Row> rows, uint32_t bucket, WidePass& pass) {
   std::vector<Segment> sliding, global;
-  const bool singles = bucket == 0 && tiles_of(rows, UINT32_MAX).size() == rows.size() && rows.size() <= plan_.outputs;
+  const bool singles =
+      bucket == 0 && tiles_of(padded, UINT32_MAX).size() == padded.size() && padded.size() <= plan_.outputs;
   for (const bool of_sliding : {true, false}) {
     const uint32_t most = tile_rows(of_sliding);
     if (singles || most == 0) continue;
     std::vector<Segment>& tiles = of_sliding ? sliding : global;
-    tiles = tiles_of(rows, most);
+    tiles = tiles_of(padded, most);
     if (!of_sliding) pass.global_runs = runs_of<TileRun>(tiles);
     if (bucket > 0) tiles.resize(bucket_tiles(bucket, most));  // tiles without rows end at once
   }
+  write_control(padded, sliding, global, pass);
+  return pass;
+}
+
+void CudaExecutor::write_control(std::span<const exec::Row> rows, std::span<const Segment> sliding,
+                                 std::span<const Segment> global, WidePass& pass) {
   pass.tiles_sliding = static_cast<uint32_t>(sliding.size());
   pass.tiles_global = static_cast<uint32_t>(global.size());
-
-  const bool cached_ple = widths_.P > 0 && !plan_.placement.ple_on_device;
+  const bool cached_ple = plan_.ple_cache_rows > 0;
   const WideControl::Extent extent{pass.rows, pass.tiles_sliding, pass.tiles_global, pass.outputs, cached_ple};
   WideControl host;
   host.carve(staging_.data(), extent);

@@ -10,6 +10,12 @@ Stream::~Stream() {
 }
 void Stream::synchronise() const { check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
 
+bool Stream::capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_, &status), "asking a stream for its state");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 Event::Event(bool timing) {
   check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming), "creating an event");
 }

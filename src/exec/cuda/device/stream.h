@@ -18,6 +18,7 @@ class Stream {
   }
   cudaStream_t get() const { return stream_; }
   void synchronise() const;
+  bool capturing() const;  // what is put on it is recorded instead of run
 
  private:
   cudaStream_t stream_ = nullptr;
