@@ -143,12 +143,12 @@ void TokenBuffers::carve(Carver& carver, const Widths& w, const model::Config& c
   stats = carver.take<Tagged>(2 * shares);
   attention = carver.take<TaggedQuad>(w.q / 4);
   delta = carver.take<TaggedQuad>(w.d / 4);
-  pairs = carver.take<uint64_t>(w.F / 2);
+  hidden = carver.take<TaggedRun>(w.F / kTokenRun);
   ple_projection = carver.take<TaggedQuad>(uint64_t{w.L} * w.P / 4);
   ple = carver.take<TaggedQuad>(uint64_t{w.L} * w.P / 4);
   ple_gate = carver.take<TaggedQuad>(w.P / 4);
   router = carver.take<Tagged>(w.experts);
-  expert_pairs = carver.take<uint64_t>(uint64_t{w.used} * w.F_expert / 2);
+  expert_hidden = carver.take<TaggedRun>(uint64_t{w.used} * w.F_expert / kTokenRun);
   experts = carver.take<TaggedQuad>(w.experts == 0 ? 0 : w.d / 4);
 }
 

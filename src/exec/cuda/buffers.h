@@ -173,12 +173,12 @@ struct TokenBuffers {
   Tagged* stats;          // [H, splits, 2]
   TaggedQuad* attention;  // [q / 4]
   TaggedQuad* delta;      // [d / 4]
-  uint64_t* pairs;        // [F / 2]
+  TaggedRun* hidden;      // [F / 16]
   TaggedQuad* ple_projection;
   TaggedQuad* ple;  // [L * P / 4]
   TaggedQuad* ple_gate;
   Tagged* router;
-  uint64_t* expert_pairs;  // [used * F_expert / 2]
+  TaggedRun* expert_hidden;  // [used * F_expert / 16]
   TaggedQuad* experts;     // [d / 4]
   void carve(Carver& carver, const Widths& w, const model::Config& config, uint32_t sm_count);
 };

@@ -257,7 +257,7 @@ class CudaExecutor final : public exec::Executor {
   OutputBuffers out_{};
   TokenBuffers token_{};
   std::vector<StepMark> token_marks_;  // what each stage of the token kernel counts as
-  uint32_t token_region_ = 0, token_depth_ = 0;
+  TokenMemory token_memory_;
   __nv_bfloat16* unpacked_ = nullptr;  // weights of one product when there are no resident copies
   std::vector<KvView> caches_;         // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;   // by row bucket

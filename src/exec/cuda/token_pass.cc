@@ -35,8 +35,7 @@ class TokenProgram {
         config_(executor.model_->config()),
         weights_(executor.weights_),
         to_(buffers),
-        blocks_(blocks),
-        region_bytes_(token_attention_bytes()) {}
+        blocks_(blocks) {}
 
   void build(float* logits) {
     if (config_.P > 0) add_per_layer_inputs();
@@ -45,13 +44,13 @@ class TokenProgram {
     head.output = TokenOutput::kLogits;
     head.out = logits;
     add_products(Step::kHead, head, weights_.head.parts);
-    mark_horizons();
+    lay_out();
   }
 
   const std::vector<TokenStage>& stages() const { return stages_; }
   // What each stage counts as in a profile.
   const std::vector<StepMark>& marks() const { return marks_; }
-  uint32_t region_bytes() const { return region_bytes_; }
+  const TokenMemory& memory() const { return memory_; }
 
  private:
   struct Pending {
@@ -65,19 +64,25 @@ class TokenProgram {
     float scale = 1.0f;
   };
 
-  void mark_horizons() {
-    const auto count = static_cast<uint32_t>(stages_.size());
-    const auto known = [&](uint32_t index, uint32_t undecided) {
-      const uint32_t described = std::min(index + kTokenStagesAhead, count);
-      for (uint32_t s = undecided; s < described; ++s) {
-        if (stages_[s].kind == TokenKind::kProduct && stages_[s].product.router != nullptr) return s;
-      }
-      return described;
-    };
-    for (uint32_t i = 0; i < count; ++i) {
-      stages_[i].known_before = known(i, i);
-      stages_[i].known_after = known(i, i + 1);
+  // Once all products are known: the ring that suits them, and how each passes through it.
+  void lay_out() {
+    std::vector<TokenWeights> products;
+    for (const TokenStage& stage : stages_) {
+      if (stage.kind == TokenKind::kProduct) products.push_back(weights_of(stage.product));
     }
+    memory_ = token_memory(products, config_.d, blocks_, executor_.gpu_.shared_memory);
+    CARAT_CHECK(memory_.slots > 0);
+    for (TokenStage& stage : stages_) {
+      if (stage.kind != TokenKind::kProduct) continue;
+      TokenProduct& product = stage.product;
+      product.chunks = token_chunks(weights_of(product), memory_.slot_bytes, blocks_);
+      product.slice_inverse = inverse_of(product.chunks.slices);
+    }
+  }
+
+  static TokenWeights weights_of(const TokenProduct& product) {
+    return {product.packing, product.groups, product.deal, product.steps,
+            product.expert_steps != 0 ? product.expert_steps : product.steps};
   }
 
   TokenStage& add(TokenKind kind, Step step) {
@@ -98,7 +103,6 @@ class TokenProgram {
     product.next_norm = next_norm;
     product.in = pending_.delta;
     product.in_stage = pending_.stage;
-    product.in_count = config_.d / kTokenRows;
     product.delta_norm = pending_.norm;
     product.dense_norm = pending_.dense_norm;
     product.experts = pending_.experts;
@@ -114,7 +118,6 @@ class TokenProgram {
     product.input = input;
     product.in = from;
     product.in_stage = made_;
-    product.in_count = columns / (input == TokenInput::kPairs ? 2 : kTokenRows);
     product.columns = columns;
     return product;
   }
@@ -123,12 +126,10 @@ class TokenProgram {
     product.packing = parts.front().packing;
     product.parts = static_cast<uint32_t>(parts.size());
     product.groups = groups;
+    // A run of results is made by one block.
+    product.deal = product.output == TokenOutput::kGeglu ? kTokenRun / 2 : 1;
     if (product.expert_steps == 0) product.steps = parts.front().steps;
     for (size_t i = 0; i < parts.size(); ++i) product.planes[i] = planes_of(parts[i]);
-    product.slices = token_slices(groups, product.steps, blocks_);
-    product.slice_inverse = inverse_of(product.slices);
-    region_bytes_ =
-        std::max(region_bytes_, token_product_bytes(product.packing, product.steps, groups, product.slices, blocks_));
     TokenStage& stage = add(TokenKind::kProduct, step);
     if (product.made == 0) product.made = stage.number;
     made_ = product.made;
@@ -217,11 +218,11 @@ class TokenProgram {
     add_attention(layer);
     TokenProduct gate_up = reads_stream(weights.ffn_norm);
     gate_up.output = TokenOutput::kGeglu;
-    gate_up.out = to_.pairs;
+    gate_up.out = to_.hidden;
     push(Step::kGateUp, gate_up, weights.gate_up.parts, layer.F / 2);
     const uint32_t dense = made_;
     if (layer.moe) add_experts_up(weights);
-    TokenProduct down = reads(TokenInput::kPairs, to_.pairs, layer.F);
+    TokenProduct down = reads(TokenInput::kRuns, to_.hidden, layer.F);
     down.in_stage = dense;
     down.out = to_.delta;
     const uint32_t experts = made_;
@@ -263,7 +264,7 @@ class TokenProgram {
     up.experts_total = config_.experts;
     up.expert_scale = weights.expert_scale;
     up.output = TokenOutput::kGeglu;
-    up.out = to_.expert_pairs;
+    up.out = to_.expert_hidden;
     up.expert_groups = config_.F_expert / 2;
     up.expert_stride[0] = weights.expert_gate.stride;
     up.expert_stride[1] = weights.expert_up.stride;
@@ -274,10 +275,9 @@ class TokenProgram {
   }
 
   void add_experts_down(const DeviceLayer& weights, uint32_t made) {
-    TokenProduct down = reads(TokenInput::kPairs, to_.expert_pairs, config_.F_expert);
+    TokenProduct down = reads(TokenInput::kRuns, to_.expert_hidden, config_.F_expert);
     down.in_stage = made;
     down.out = to_.experts;
-    down.in_count = config_.experts_used * config_.F_expert / 2;
     down.expert_steps = weights.expert_down.steps;
     down.expert_inverse = inverse_of(kStep * down.expert_steps);
     down.steps = config_.experts_used * down.expert_steps;
@@ -292,7 +292,7 @@ class TokenProgram {
   const DeviceWeights& weights_;
   const TokenBuffers& to_;
   uint32_t blocks_;
-  uint32_t region_bytes_;
+  TokenMemory memory_;
   uint32_t made_ = 0;  // the number of the newest results
   uint32_t ple_stage_ = 0;
   uint32_t layer_ = 0;
@@ -309,9 +309,7 @@ void CudaExecutor::build_token_program() {
   token_marks_ = program.marks();
   check(cudaMemcpy(token_.stages, stages.data(), stages.size() * sizeof(TokenStage), cudaMemcpyHostToDevice),
         "uploading the stages of a token");
-  token_region_ = program.region_bytes();
-  token_depth_ = token_ring_depth(token_region_, widths_.d, gpu_.shared_memory);
-  CARAT_CHECK(token_depth_ > 0);
+  token_memory_ = program.memory();
 }
 
 std::vector<double> CudaExecutor::trace_token(const exec::Row& row) {
@@ -352,9 +350,9 @@ void CudaExecutor::token_step(uint64_t* trace) {
   job.non_finite = results_.non_finite;
   job.frequencies = frequencies_.data();
   job.pairs = pairs_sliding_ + pairs_global_;
-  job.region_bytes = token_region_;
+  job.memory = token_memory_;
   job.trace = trace;
-  run_token(job, gpu_.sm_count, token_depth_, Launch{stream_.get(), false});
+  run_token(job, gpu_.sm_count, Launch{stream_.get(), false});
   select_best(out_.logits, 1, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
               results_.counts, Launch{stream_.get(), false});
 }

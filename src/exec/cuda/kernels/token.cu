@@ -9,40 +9,47 @@
 namespace carat::cuda {
 namespace {
 
-// Shared memory of a block besides ring, region and residual stream.
+// Shared memory of a block besides ring, region, partial sums and residual stream.
 struct TokenShared {
+  uint64_t barriers[2 * kTokenMaxSlots];
+  uint64_t described[kTokenWindow];
   WindowStage window[kTokenWindow];
-  alignas(16) float sums[6 * kTokenWarps];
+  TokenStage loading[kTokenLoaderWarps][2];  // of the warps that load weights
+  alignas(16) float sums[8 * kTokenWarps];
+  alignas(16) float4 factors[kTokenMaxPle / kTokenRows];
   float2 turns[kTokenMaxPairs];
+  alignas(16) uint32_t staging[kTokenWarps][4][12];  // runs on their way out, four a warp
   uint32_t expert_ids[kTokenMaxExpertsUsed];
   float expert_weights[kTokenMaxExpertsUsed];
+  uint32_t token, position, sequence, serial;
+  uint32_t routed;  // the stage whose experts were chosen last
+  uint32_t begun;   // stages begun
 };
 
 static_assert(sizeof(TokenShared) <= kTokenSharedBytes && sizeof(TokenStage) <= kTokenStageBytes);
 
-// A description on its way to the window: fetched when a stage begins and put down when it ends, by one warp.
-struct StageInFlight {
-  uint4 words;
-  __device__ void fetch(const TokenJob& job, uint32_t index) {
-    static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16);
-    const uint32_t lane = threadIdx.x % 32;
-    if (index < job.stage_count && lane < sizeof(TokenStage) / 16) {
-      words = reinterpret_cast<const uint4*>(job.stages + index)[lane];
-    }
-  }
-  __device__ void put(const TokenJob& job, uint32_t index, uint32_t position, WindowStage* window) const {
-    if (index >= job.stage_count) return;
-    WindowStage& to = window[index % kTokenWindow];
-    const uint32_t lane = threadIdx.x % 32;
+// The warp that describes: stages are brought to the window ahead of their use, with this block's part of them. Slot
+// index % kTokenWindow may be overwritten once stage index - 2 has begun: everyone has left index - 4 by then.
+__device__ void describe_stages(const TokenJob& job, TokenShared& shared) {
+  static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16 && kTokenWindow == 4);
+  const uint32_t lane = threadIdx.x % 32, position = shared.position;
+  const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
+#pragma unroll 1
+  for (uint32_t index = 0; index < job.stage_count; ++index) {
+    uint4 words = make_uint4(0, 0, 0, 0);
+    if (lane < sizeof(TokenStage) / 16) words = reinterpret_cast<const uint4*>(job.stages + index)[lane];
+    while (*begun + 2 <= index) __nanosleep(50);
+    WindowStage& to = shared.window[index % kTokenWindow];
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
-    if (lane != 0) return;
+    if (lane != 0) continue;
     if (to.stage.kind == TokenKind::kProduct) to.list = task_list(to.stage.product);
     if (to.stage.kind == TokenKind::kAttention || to.stage.kind == TokenKind::kCombine) {
       to.share = attention_share(to.stage.attention, position);
     }
+    barrier_arrive(shared_address(shared.described + index % kTokenWindow));
   }
-};
+}
 
 __device__ void begin_token(const TokenJob& job, float* x, TokenShared& shared, uint32_t token, uint32_t position) {
   const uint64_t cell = static_cast<uint64_t>(token) * job.embedding.steps;
@@ -111,96 +118,152 @@ __device__ void per_layer_inputs(const TokenPerLayer& job, uint32_t token, float
 
 // Everything but the products.
 __device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJob& job, unsigned char* region,
-                                            const float2* turns, uint32_t token, uint32_t position, uint32_t sequence,
-                                            uint32_t serial) {
+                                            const TokenShared& shared, uint32_t serial) {
   const TokenStage& stage = now.stage;
   if (stage.kind == TokenKind::kPerLayerInputs) {
-    per_layer_inputs(stage.per_layer, token, job.eps, serial, stage.number);
+    per_layer_inputs(stage.per_layer, shared.token, job.eps, serial, stage.number);
     return;
   }
   const TokenAttention& a = stage.attention;
   if (stage.kind == TokenKind::kCombine) {
     combine_attention(a, now.share, serial, stage.number);
   } else if (a.shape.hd == 256) {
-    attend<256>(a, now.share, job, region, turns + a.first_pair, position, sequence, serial, stage.number);
+    attend<256>(a, now.share, job, region, shared.turns + a.first_pair, shared.position, shared.sequence, serial,
+                stage.number);
   } else {
-    attend<512>(a, now.share, job, region, turns + a.first_pair, position, sequence, serial, stage.number);
+    attend<512>(a, now.share, job, region, shared.turns + a.first_pair, shared.position, shared.sequence, serial,
+                stage.number);
   }
 }
 
-template <int kPieces>
-__device__ __forceinline__ void prepare_activations(const TokenProduct& p, const TokenJob& job, unsigned char* region,
+__device__ __forceinline__ void prepare_activations(const WindowStage& now, const TokenJob& job, unsigned char* region,
                                                     float* x, TokenShared& shared, uint32_t serial) {
-  const TokenActivations to = activations_at(region, p.steps);
+  const TokenProduct& p = now.stage.product;
   if (p.router != nullptr) route(p, job, serial, shared);
+  if (p.output == TokenOutput::kGeluTimes) {
+    // The last warps have the least to do otherwise.
+    const uint32_t group = kTokenThreads - 1 - threadIdx.x;
+    if (group < now.list.groups) {
+      shared.factors[group] = await4(p.factors + now.list.first_group + group, stage_tag(serial, p.factors_stage));
+    }
+  }
   if (p.input == TokenInput::kResidual) {
-    residual_activations<kPieces>(p, job, serial, x, shared.sums, to);
+    residual_activations(p, job.d, job.eps, serial, x, shared.sums, region);
   } else if (p.input == TokenInput::kVector) {
-    vector_activations(p, serial, to);
-  } else if (p.input == TokenInput::kPairs) {
-    pair_activations(p, serial, shared.expert_weights, to);
+    vector_activations(p, serial, region);
+  } else if (p.input == TokenInput::kRuns) {
+    run_activations(p, serial, region);
   }
 }
 
-// kDepth: weight units in flight; kPieces: float4 pieces of the residual stream a thread has.
-template <int kDepth, int kPieces>
-__global__ void __launch_bounds__(kTokenThreads, 1) token_kernel(const __grid_constant__ TokenJob job) {
-  extern __shared__ __align__(128) unsigned char memory[];
-  unsigned char* region = memory + kDepth * kRingSlotBytes;
-  float* x = reinterpret_cast<float*>(region + job.region_bytes);
-  TokenShared& shared = *reinterpret_cast<TokenShared*>(x + job.d);
-  const uint32_t warp = threadIdx.x / 32;
-  const bool describes = warp == kTokenWarps - 1;
+// Calls multiply<packing>().
+template <typename Multiply>
+__device__ __forceinline__ void with_packing(Packing packing, const Multiply& multiply) {
+  switch (packing) {
+    case Packing::kQ8:
+      return multiply.template operator()<Packing::kQ8>();
+    case Packing::kQ4:
+      return multiply.template operator()<Packing::kQ4>();
+    case Packing::kQ4K:
+      return multiply.template operator()<Packing::kQ4K>();
+    case Packing::kQ5K:
+      return multiply.template operator()<Packing::kQ5K>();
+    case Packing::kQ6K:
+      return multiply.template operator()<Packing::kQ6K>();
+    case Packing::kF16:
+      return multiply.template operator()<Packing::kF16>();
+    case Packing::kBF16:
+      return multiply.template operator()<Packing::kBF16>();
+    case Packing::kF32:
+      return multiply.template operator()<Packing::kF32>();
+  }
+}
 
-  const auto token = static_cast<uint32_t>(*job.control.token);
-  const uint32_t position = *job.control.position, sequence = *job.control.sequence, serial = *job.control.serial;
-  StageInFlight next;
-  if (warp < kTokenStagesAhead) {
-    next.fetch(job, warp);
-    next.put(job, warp, position, shared.window);
+// Registers of a thread that computes and of one that loads or describes; together what a block begins with.
+inline constexpr int kComputeRegisters = 104, kLoaderRegisters = 64;
+static_assert(kTokenThreads * kComputeRegisters + kTokenLoaders * kLoaderRegisters <=
+              (kTokenThreads + kTokenLoaders) * 96);
+
+__global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel(const __grid_constant__ TokenJob job) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char slots[];
+  unsigned char* region = slots + job.memory.slots * job.memory.slot_bytes;
+  auto* partial = reinterpret_cast<float*>(region + job.memory.region_bytes);
+  float* x = partial + job.memory.partial_bytes / sizeof(float);
+  TokenShared& shared = *reinterpret_cast<TokenShared*>(x + job.d);
+  const RingBarriers barriers(shared.barriers);
+  const uint32_t warp = threadIdx.x / 32;
+  if (threadIdx.x == kTokenThreads) {
+    barriers.init(job.memory.slots);
+    for (uint64_t& described : shared.described) barrier_init(shared_address(&described), 1);
+    barrier_init_fence();
+    shared.token = static_cast<uint32_t>(*job.control.token);
+    shared.position = *job.control.position;
+    shared.sequence = *job.control.sequence;
+    shared.serial = *job.control.serial;
+    shared.routed = shared.begun = 0;
   }
   __syncthreads();
-  WeightRing<kDepth> ring(memory, shared.window, shared.expert_ids);
+  if (warp >= kTokenWarps) {
+    give_registers<kLoaderRegisters>();
+    const uint32_t loader = warp - kTokenWarps;
+    if (loader < kTokenLoaderWarps) {
+      WeightLoader(shared_address(slots), barriers, job.memory, shared.expert_ids, loader)
+          .run(job, shared.loading[loader], &shared.routed);
+    } else {
+      describe_stages(job, shared);
+    }
+    return;
+  }
+  take_registers<kComputeRegisters>();
+  RingPlace place;
+#pragma unroll 1
   for (uint32_t index = 0; index < job.stage_count; ++index) {
     const WindowStage& now = shared.window[index % kTokenWindow];
-    ring.allow(now.stage.known_before);
-    if (describes) next.fetch(job, index + kTokenStagesAhead);
+    barrier_wait(shared_address(shared.described + index % kTokenWindow), index / kTokenWindow & 1);
+    const uint32_t serial = shared.serial;
+    if (threadIdx.x == 0) *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
     if (job.trace != nullptr && blockIdx.x == 0 && threadIdx.x == 0) job.trace[index] = clock64();
-    ring.top_up();
     if (now.stage.kind != TokenKind::kProduct) {
-      other_stage(now, job, region, shared.turns, token, position, sequence, serial);
-      if (describes) next.put(job, index + kTokenStagesAhead, position, shared.window);
-      __syncthreads();
+      other_stage(now, job, region, shared, serial);
+      token_barrier();
       continue;
     }
     const TokenProduct& p = now.stage.product;
-    float* partial = reinterpret_cast<float*>(region + activation_bytes(is_float_packing(p.packing), p.steps));
     if (index == 0) {
-      begin_token(job, x, shared, token, position);
-      __syncthreads();
+      begin_token(job, x, shared, shared.token, shared.position);
+      token_barrier();
     }
-    prepare_activations<kPieces>(p, job, region, x, shared, serial);
-    __syncthreads();
-    if (p.router != nullptr) ring.allow(now.stage.known_after);
-    multiply_tasks(now, ring, region, partial);
-    if (describes) next.put(job, index + kTokenStagesAhead, position, shared.window);
-    __syncthreads();
-    publish_results(now, partial, serial, job);
+    prepare_activations(now, job, region, x, shared, serial);
+    token_barrier();
+    if (p.router != nullptr && threadIdx.x == 0) {
+      __threadfence_block();
+      *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
+    }
+    with_packing(p.packing, [&]<Packing kPacking>() {
+      place = multiply_tasks<kPacking>(now, slots, barriers, job.memory.slots, job.memory.slot_bytes, region, partial,
+                                       place);
+    });
+    token_barrier();
+    publish_results(now, partial, shared.factors, shared.expert_weights, shared.staging, serial, job);
   }
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   // Every other block has read the serial: this one could not have come so far without their results.
-  *job.control.serial = serial + 1;
+  *job.control.serial = shared.serial + 1;
   if (job.trace != nullptr) job.trace[job.stage_count] = clock64();
+#else
+  __trap();  // the plan chooses this kernel where the copies it uses exist
+#endif
 }
 
-template <int kDepth, int kPieces>
-void launch_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
-  const size_t bytes = token_shared_bytes(kDepth, job.region_bytes, job.d);
-  const auto kernel = token_kernel<kDepth, kPieces>;
-  allow_shared_memory(kernel, bytes, "token");
+}  // namespace
+
+void run_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
+  const size_t bytes = job.memory.total(job.d);
+  allow_shared_memory(token_kernel, bytes, "token");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kTokenThreads);
+  config.blockDim = dim3(kTokenThreads + kTokenLoaders);
   config.dynamicSmemBytes = bytes;
   config.stream = how.stream;
   // Blocks wait for one another: all must be on the chip at once.
@@ -209,17 +272,7 @@ void launch_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
   attribute.val.cooperative = 1;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, job), "token");
-}
-
-}  // namespace
-
-void run_token(const TokenJob& job, uint32_t blocks, uint32_t depth, const Launch& how) {
-  // Three variants are enough: E2B to 26B-A4B in files with short and long feed-forward rows, and 31B.
-  const bool wide = job.d > 2 * 4 * kTokenThreads;
-  if (depth >= 5 && !wide) return launch_token<5, 2>(job, blocks, how);
-  if (depth >= 4 && !wide) return launch_token<4, 2>(job, blocks, how);
-  return launch_token<3, 3>(job, blocks, how);
+  check(cudaLaunchKernelEx(&config, token_kernel, job), "token");
 }
 
 }  // namespace carat::cuda

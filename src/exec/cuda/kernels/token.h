@@ -2,9 +2,10 @@
 
 // One kernel for a whole token: a block on every SM walks the same list of stages from the embedding to the logits.
 //
-// Weights never depend on the token, so every lane keeps the next units of its own weights in flight, across the ends
-// of stages: memory stays busy while blocks exchange what they computed. Blocks exchange vectors without barriers:
-// every value travels with the number of the stage that made it (Tagged), and who needs it polls for that number.
+// Weights never depend on the token, so one warp of each block does nothing but copy the block's weights to a ring in
+// shared memory, across the ends of stages: memory stays busy while blocks exchange what they computed. Blocks exchange
+// vectors without barriers: every value travels with the number of the stage that made it (Tagged), and who needs it
+// polls for that number.
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -21,14 +22,14 @@ enum class TokenKind : uint32_t { kProduct, kAttention, kCombine, kPerLayerInput
 enum class TokenInput : uint32_t {
   kResidual,  // the residual stream after absorbing `in` (may be null), normalised
   kVector,    // TaggedQuad
-  kPairs,     // two values a word
+  kRuns,      // TaggedRun
   kSame,      // the activations of the stage before
 };
 
 enum class TokenOutput : uint32_t {
   kVector,     // TaggedQuad, one of a row group
   kScalars,    // Tagged: exact
-  kGeglu,      // rows are gate and up: gelu(gate) * up, a word of two of a row group
+  kGeglu,      // rows are gate and up: gelu(gate) * up, TaggedRun, one of eight row groups
   kGeluTimes,  // gelu(result) * factors, TaggedQuad
   kLogits,     // softcap, plain floats
 };
@@ -49,12 +50,12 @@ struct TokenProduct {
   uint32_t parts;
   uint32_t part_end[2];    // row groups up to the end of parts 0 and 1
   uint32_t groups;         // row groups of all parts
+  uint32_t deal;           // row groups that stay together in a block
   uint32_t steps;          // of a row; experts' down product: of all experts in use together
-  uint32_t slices;         // tasks a row group is cut into along its columns
+  TokenChunks chunks;      // how its weights pass through shared memory
   uint32_t slice_inverse;  // 2^32 / slices, rounded up; 0 for one slice
   uint32_t columns;        // true width of the input; of one expert's in the experts' down product
   uint32_t in_stage;       // the number under which `in` was made
-  uint32_t in_count;       // row groups whose results it is
   uint32_t made;  // the number under which the results are: of the first stage of products that belong together
   TokenPlanes planes[3];
   const void* in;
@@ -109,9 +110,6 @@ struct TokenPerLayer {
 struct alignas(16) TokenStage {
   TokenKind kind;
   uint32_t number;  // its place in the list, counted from 1
-  // How far weights may be loaded ahead: stages before this one are described in shared memory when this stage begins,
-  // and none of them waits for its experts. And the same once this stage has chosen its own.
-  uint32_t known_before, known_after;
   union {
     TokenProduct product;
     TokenAttention attention;  // kAttention and kCombine
@@ -140,11 +138,11 @@ struct TokenJob {
   uint32_t* non_finite;
   const double* frequencies;
   uint32_t pairs;
-  uint32_t region_bytes;  // shared memory for activations and attention
-  uint64_t* trace;        // null, or [stage_count + 1]: the clock of block 0 when it began each stage, and at the end
+  TokenMemory memory;
+  uint64_t* trace;  // null, or [stage_count + 1]: the clock of block 0 when it began each stage, and at the end
 };
 
 // `blocks` must be resident together: at most one per SM.
-void run_token(const TokenJob& job, uint32_t blocks, uint32_t depth, const Launch& how);
+void run_token(const TokenJob& job, uint32_t blocks, const Launch& how);
 
 }  // namespace carat::cuda

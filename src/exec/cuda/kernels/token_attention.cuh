@@ -310,7 +310,7 @@ __device__ __noinline__ void attend(const TokenAttention& a, const AttentionShar
   }
   block.prepare(newest, stage_tag(serial, a.qkv_stage));
   typename TokenAttentionBlock<kHd>::Fragment out{};
-  __syncthreads();
+  token_barrier();
 #pragma unroll 1
   for (uint32_t tile = first; tile < end; ++tile) {
     typename TokenAttentionBlock<kHd>::Values v;
@@ -321,9 +321,9 @@ __device__ __noinline__ void attend(const TokenAttention& a, const AttentionShar
     if (tile + 1 < end) block.prefetch(tile + 1);
     block.score(k);
     block.load_values(tile, v);
-    __syncthreads();
+    token_barrier();
     block.soften(tile, share.begin);
-    __syncthreads();
+    token_barrier();
     block.add_values(v, out);
     // The next tile's scores are not read, nor its chances written, before the barrier between them.
   }

@@ -4,8 +4,7 @@
 //
 // Values are stored together with the number of the stage that made them, in one access that cannot be torn; the reader
 // repeats its loads until the number is right. So a vector crosses the chip in one store and one load, without a
-// barrier and without fences. If all threads polled for what they need, their loads alone would keep the L2 cache busy,
-// so a gate comes first: one thread per block of the producers polls for the last of its records.
+// barrier and without fences.
 //
 // A buffer may be written again once every block has published something it could only compute after reading the old
 // contents; between two uses of each buffer lies at least one such stage.
@@ -15,6 +14,13 @@
 #include "exec/cuda/kernels/token.h"
 
 namespace carat::cuda {
+
+// Holds back the threads that compute; the warp that loads weights goes its own way.
+__device__ __forceinline__ void token_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kTokenThreads) : "memory"); }
+
+// Functions that are calls of their own do not know where their pointers point; loads from shared memory are quicker
+// where they do.
+__device__ __forceinline__ void assume_shared(const void* p) { __builtin_assume(__isShared(p)); }
 
 // Numbers of stages must differ between tokens too, or a token would take the values of the one before.
 __device__ __forceinline__ uint32_t stage_tag(uint32_t serial, uint32_t stage) {
@@ -82,37 +88,26 @@ __device__ __forceinline__ float4 await4(const TaggedQuad* at, uint32_t tag) {
   return word.values();
 }
 
-// Two values of 24 bits and 16 bits of tag, the results of one row group of GEGLU.
-__device__ __forceinline__ void publish_pair(uint64_t* at, float first, float second, uint32_t tag) {
-  publish_word(at, static_cast<uint64_t>(tag & 0xffffu) << 48 | static_cast<uint64_t>(float_bits_24(second)) << 24 |
-                       float_bits_24(first));
+// A word of a run: 12 of its bytes and the tag.
+struct RunWord {
+  uint32_t a, b, c, tag;
+};
+__device__ __forceinline__ RunWord load_run_word(const TaggedRun* at, uint32_t word) {
+  uint64_t low, high;
+  asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
+               : "=l"(low), "=l"(high)
+               : "l"(at->words[word])
+               : "memory");
+  return {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+          static_cast<uint32_t>(high >> 32)};
 }
-__device__ __forceinline__ bool pair_has_tag(uint64_t word, uint32_t tag) {
-  return static_cast<uint32_t>(word >> 48) == (tag & 0xffffu);
-}
-__device__ __forceinline__ float2 pair_values(uint64_t word) {
-  return make_float2(__uint_as_float(static_cast<uint32_t>(word) << 8),
-                     __uint_as_float(static_cast<uint32_t>(word >> 24) << 8));
-}
-// Two neighbouring pairs; each word on its own cannot be torn.
-__device__ __forceinline__ ulonglong2 load_pairs(const uint64_t* at) {
-  ulonglong2 v;
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
-  return v;
-}
-
-// Waits until the last of the records that each block has of `count` (dealt out as row groups are) is there. Others may
-// still be on their way: readers check every tag. The caller's next barrier holds the block back until then.
-template <typename Ready>
-__device__ __forceinline__ void wait_at_gate(uint32_t count, const Ready& ready) {
-  if (threadIdx.x >= gridDim.x) return;
-  const uint32_t end = count * (threadIdx.x + 1) / gridDim.x;
-  if (end == count * threadIdx.x / gridDim.x) return;
-  while (!ready(end - 1)) {
-  }
-}
-__device__ __forceinline__ void wait_for_quads(const TaggedQuad* from, uint32_t count, uint32_t tag) {
-  wait_at_gate(count, [&](uint32_t i) { return load4_tagged(from + i).has(tag); });
+__device__ __forceinline__ void publish_run_word(TaggedRun* at, uint32_t word, uint32_t a, uint32_t b, uint32_t c,
+                                                 uint32_t tag) {
+  const uint64_t low = static_cast<uint64_t>(b) << 32 | a, high = static_cast<uint64_t>(tag) << 32 | c;
+  asm volatile(
+      "{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at->words[word]),
+      "l"(low), "l"(high)
+      : "memory");
 }
 
 }  // namespace carat::cuda

@@ -1,75 +1,30 @@
 #pragma once
 
-// Device code: the weights on their way to a lane of the token kernel.
+// Device code: the weights on their way to the warps that multiply them.
 //
-// A half-warp (16 lanes) multiplies a row group (four rows) with a segment (512 columns): a lane takes one block of 32
-// columns of each row. What it needs for that arrives in units of 16 bytes a row, copied to shared memory in the
-// background, kDepth units ahead:
-//   kQ4, kQ4K  one unit: quants
-//   kQ8        two units: columns 0..15 and 16..31 of the block
-//   kQ5K, kQ6K two units: quants, then the high bits
-//   kF16/kBF16 four units, kF32 eight: unit u of lane l is piece 16 u + l of the segment's row
-// Scales come with the first unit: of the eight lanes that share a step, lane r fetches those of row r.
+// A ring of slots in shared memory. A few warps walk the list of stages ahead of all others and copy this block's
+// weights, each every so many slots, as far as slots are free; the copies run in the background and announce themselves
+// at the slot's `full` barrier. The others walk the same slots, and each warp says at the slot's `empty` barrier when
+// it has read its part.
 //
-// Slot of a unit: quants [4 rows][512 lanes] x 16 bytes, scales [64 steps][4 rows] x 16 bytes.
-#include "exec/cuda/kernels/attention_mma.cuh"
+// A slot holds some row groups of a product (TokenChunks), plane after plane: quants, high bits, scales, each
+// [row][step]. Rows of gates come before those of ups; rows put together from experts are [expert][row][step]. The
+// factors of Q6_K, two bytes a step, are copied in whole lines of 16 bytes, in which a run begins where it begins in
+// memory.
+#include "exec/cuda/kernels/hopper.cuh"
 #include "exec/cuda/kernels/token.h"
 
 namespace carat::cuda {
 
-inline constexpr uint32_t kRingRowBytes = kTokenThreads * 16;
-inline constexpr uint32_t kRingScales = kTokenRows * kRingRowBytes;
-inline constexpr uint32_t kRingSlotBytes = kRingScales + kTokenThreads / 8 * kTokenRows * 16;
-inline constexpr uint32_t kHalfWarps = kTokenThreads / 16;
-
-__device__ __forceinline__ uint32_t units_of(Packing packing) {
-  switch (packing) {
-    case Packing::kQ4:
-    case Packing::kQ4K:
-      return 1;
-    case Packing::kF16:
-    case Packing::kBF16:
-      return 4;
-    case Packing::kF32:
-      return 8;
-    default:
-      return 2;
-  }
-}
-
-// Weights are read once per token: they must not push the small vectors that every token reads out of the L2 cache.
-__device__ __forceinline__ uint64_t read_once_policy() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-// Copies `bytes` (0 or kBytes) to shared memory in the background; what is missing becomes zero.
-template <int kBytes>
-__device__ __forceinline__ void copy_once(uint32_t destination, const void* source, uint32_t bytes, uint64_t policy) {
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(destination), "l"(source),
-                 "r"(bytes), "l"(policy)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;" ::"r"(destination), "l"(source),
-                 "n"(kBytes), "r"(bytes), "l"(policy)
-                 : "memory");
-  }
-}
-
-// What a block has to do of a product: its row groups, each cut into `slices` tasks. Half-warp h takes the tasks
-// h, h + 32, ...; a task is at most `segments` segments long.
+// A block's row groups of a product.
 struct TaskList {
-  uint32_t first_group, groups, tasks, segments_of_row, segments;
+  uint32_t first_group, groups;
 };
-
 __device__ __forceinline__ TaskList task_list(const TokenProduct& p) {
   TaskList list;
-  list.first_group = p.groups * blockIdx.x / gridDim.x;
-  list.groups = p.groups * (blockIdx.x + 1) / gridDim.x - list.first_group;
-  list.tasks = list.groups * p.slices;
-  list.segments_of_row = (p.steps + 1) / 2;
-  list.segments = (list.segments_of_row + p.slices - 1) / p.slices;
+  const uint32_t hands = p.groups / p.deal;
+  list.first_group = hands * blockIdx.x / gridDim.x * p.deal;
+  list.groups = hands * (blockIdx.x + 1) / gridDim.x * p.deal - list.first_group;
   return list;
 }
 
@@ -110,6 +65,23 @@ struct WindowStage {
   };
 };
 
+// Where the planes of a product's weights lie in a slot, in bytes.
+struct SlotLayout {
+  uint32_t high, scales, super;
+  uint32_t super_run;  // bytes of the factors of a run
+};
+__device__ __forceinline__ SlotLayout slot_layout(const TokenProduct& p, const PackedBytes& bytes) {
+  const uint32_t rows = p.chunks.groups * kTokenRows, cells = rows * p.chunks.cut_steps;
+  SlotLayout at;
+  at.high = cells * bytes.quants;
+  at.scales = at.high + cells * bytes.high;
+  at.super = at.scales + cells * bytes.scales;
+  at.super_run = token_super_bytes(p.expert_steps != 0 ? rows * p.expert_steps
+                                   : p.chunks.cuts > 1 ? p.chunks.cut_steps
+                                                       : cells);
+  return at;
+}
+
 // Where the rows of a row group begin, in cells (row * steps): rows 0 and 1 at `first`, rows 2 and 3 at `second`.
 struct GroupCells {
   uint32_t part, second_part;
@@ -140,202 +112,199 @@ __device__ __forceinline__ GroupCells locate_group(const TokenProduct& p, uint32
   return at;
 }
 
-template <int kDepth>
-class WeightRing {
+// The two barriers of every slot, as addresses.
+struct RingBarriers {
+  uint32_t full, empty;
+  __device__ explicit RingBarriers(uint64_t* memory)
+      : full(shared_address(memory)), empty(full + kTokenMaxSlots * sizeof(uint64_t)) {}
+  __device__ void init(uint32_t slots) const {
+    for (uint32_t s = 0; s < slots; ++s) {
+      barrier_init(full + s * 8, 1);
+      barrier_init(empty + s * 8, kTokenWarps);
+    }
+    barrier_init_fence();
+  }
+};
+
+// A place in the ring; the parity tells apart the rounds of its barriers.
+struct RingPlace {
+  uint32_t slot = 0, parity = 0;
+  __device__ void advance(uint32_t slots) {
+    if (++slot == slots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Weights are read once per token: they must not push the small vectors that every token reads out of the L2 cache.
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// A warp that loads. All of its lanes call everything.
+class WeightLoader {
  public:
-  __device__ WeightRing(unsigned char* memory, const WindowStage* window, const uint32_t* expert_ids)
-      : memory_(memory),
-        shared_(shared_address(memory)),
-        window_(window),
+  // `turn`: slots until this warp's first.
+  __device__ WeightLoader(uint32_t slots_at, const RingBarriers& barriers, const TokenMemory& memory,
+                          const uint32_t* expert_ids, uint32_t turn)
+      : turn_(turn),
+        slots_at_(slots_at),
+        barriers_(barriers),
+        memory_(memory),
         expert_ids_(expert_ids),
-        policy_(read_once_policy()) {}
+        policy_(read_once_policy()),
+        lane_(threadIdx.x % 32) {}
 
-  // Stages before this one are described, and what chooses their weights is known.
-  __device__ void allow(uint32_t stages) { allowed_ = stages; }
-
-  // Keeps kDepth units in flight, as far as stages are allowed.
-  __device__ void top_up() {
-    while (ahead_ < kDepth && (units_left_ > 0 || enter_next())) {
-      issue();
-      copy_async_commit();
-      slot_ = slot_ + 1 == kDepth ? 0 : slot_ + 1;
-      ++ahead_;
+  // Stages [0, job.stage_count) one after the other. `descriptions`: two stages of this warp's own. `routed`: counted
+  // up to a stage's number once its experts are chosen.
+  __device__ void run(const TokenJob& job, TokenStage* descriptions, const volatile uint32_t* routed) {
+    uint4 words = fetch(job, 0);
+    for (uint32_t index = 0; index < job.stage_count; ++index) {
+      TokenStage& stage = descriptions[index % 2];
+      if (lane_ < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&stage)[lane_] = words;
+      __syncwarp();
+      words = fetch(job, index + 1);
+      if (stage.kind != TokenKind::kProduct) continue;
+      if (stage.product.router != nullptr) {
+        while (*routed < stage.number) {
+        }
+        __threadfence_block();
+        __syncwarp();
+      }
+      load(stage.product);
     }
-  }
-
-  // Waits for the oldest unit, or the oldest two; they are at slot(0), slot(1).
-  __device__ void wait(bool two) {
-    if (ahead_ < kDepth) {
-      copy_async_wait<0>();
-    } else if (two) {
-      copy_async_wait<kDepth - 2>();
-    } else {
-      copy_async_wait<kDepth - 1>();
-    }
-    __syncwarp();
-  }
-  __device__ const unsigned char* slot(uint32_t unit) const {
-    uint32_t index = oldest_ + unit;
-    if (index >= kDepth) index -= kDepth;
-    return memory_ + index * kRingSlotBytes;
-  }
-  __device__ void release(uint32_t units) {
-    __syncwarp();  // lanes read scales that other lanes fetched
-    oldest_ += units;
-    if (oldest_ >= kDepth) oldest_ -= kDepth;
-    ahead_ -= units;
   }
 
  private:
-  __device__ const TokenProduct& product() const { return window_[stage_ % kTokenWindow].stage.product; }
+  __device__ uint4 fetch(const TokenJob& job, uint32_t index) const {
+    static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16);
+    if (index >= job.stage_count || lane_ >= sizeof(TokenStage) / 16) return make_uint4(0, 0, 0, 0);
+    return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
+  }
 
-  // Finds the next task of this warp; false where the list ends or is not known yet. The same for all lanes.
-  __device__ bool enter_next() {
-    while (stage_ < allowed_) {
-      const WindowStage& next = window_[stage_ % kTokenWindow];
-      const uint32_t half = threadIdx.x / 16, first = (half & ~1u) + kHalfWarps * round_;
-      if (next.stage.kind == TokenKind::kProduct && first < next.list.tasks) {
-        enter(next.stage.product, next.list, first + (half & 1));
-        ++round_;
-        return true;
+  // A lane copies the same plane of the same run of every slot. What it needs for that is worked out once a product:
+  // one warp alone waits for every instruction, and has a slot to fill every few hundred cycles.
+  __device__ void load(const TokenProduct& p) {
+    const TaskList list = task_list(p);
+    const PackedBytes bytes = packed_bytes(p.packing);
+    const SlotLayout layout = slot_layout(p, bytes);
+    const bool in_turn = p.expert_steps != 0, cut = p.chunks.cuts > 1 && !in_turn;
+    const uint32_t planes = 1 + (bytes.high != 0) + (bytes.scales != 0) + (bytes.super != 0);
+    const uint32_t runs = in_turn ? p.chunks.cut_steps / p.expert_steps : kTokenRuns;
+    run_ = lane_ % runs;
+    const uint32_t which = lane_ / runs;
+    plane_ = which == 0 ? 0 : which == 1 ? (bytes.high != 0 ? 1 : 2) : which == 2 ? (bytes.high != 0 ? 2 : 3) : 3;
+    cell_bytes_ = plane_ == 0 ? bytes.quants : plane_ == 1 ? bytes.high : plane_ == 2 ? bytes.scales : bytes.super;
+    to_ = plane_ == 0 ? 0 : plane_ == 1 ? layout.high : plane_ == 2 ? layout.scales : layout.super;
+    super_run_ = layout.super_run;
+    works_ = which < planes;
+    const uint32_t end = list.first_group + list.groups;
+#pragma unroll 1
+    for (uint32_t group = list.first_group; group < end; group += p.chunks.groups) {
+      const uint32_t groups = min(p.chunks.groups, end - group);
+#pragma unroll 1
+      for (uint32_t c = 0; c < p.chunks.cuts; ++c) {
+        if (turn_ != 0) {
+          --turn_;
+          place_.advance(memory_.slots);
+          continue;
+        }
+        turn_ = kTokenLoaderWarps - 1;
+        barrier_wait(barriers_.empty + place_.slot * 8, place_.parity ^ 1);
+        if (works_) {
+          if (in_turn) {
+            copy_expert(p, group, groups, c);
+          } else if (cut) {
+            copy_row(p, group, c);
+          } else if (p.expert_groups != 0) {
+            copy_expert_rows(p, group, groups);
+          } else {
+            copy_rows(p, group, groups);
+          }
+        }
+        __syncwarp();
+        if (lane_ == 0) barrier_arrive(barriers_.full + place_.slot * 8);
+        place_.advance(memory_.slots);
       }
-      ++stage_;
-      round_ = 0;
-    }
-    return false;
-  }
-
-  __device__ void enter(const TokenProduct& p, const TaskList& list, uint32_t task) {
-    const bool valid = task < list.tasks;
-    const uint32_t safe = valid ? task : 0, group = quotient(safe, p.slice_inverse), lane8 = threadIdx.x % 8;
-    const uint32_t slice = safe - group * p.slices;
-    const GroupCells at = locate_group(p, list.first_group + group, expert_ids_);
-    const uint32_t begin = quotient(list.segments_of_row * slice, p.slice_inverse);
-    const uint32_t end = quotient(list.segments_of_row * (slice + 1), p.slice_inverse);
-    packing_ = p.packing;
-    units_per_segment_ = units_of(p.packing);
-    units_left_ = list.segments * units_per_segment_;
-    unit_ = 0;
-    const bool floats = is_float_packing(p.packing);
-    cell_bytes_ = p.packing == Packing::kQ8 ? 256 : p.packing == Packing::kF32 ? 1024 : floats ? 512 : 128;
-    experts_in_turn_ = p.expert_steps != 0;
-    row_cells_ = experts_in_turn_ ? p.expert_steps : p.steps;
-    // Floats: lane l takes piece l of 16; quantised: lane l of eight takes block l of its step.
-    const uint32_t lane_offset = (floats ? threadIdx.x % 16 : lane8) * 16;
-    first_quants_ = static_cast<const char*>(p.planes[at.part].quants) + lane_offset;
-    second_quants_ = static_cast<const char*>(p.planes[at.second_part].quants) + lane_offset;
-    scales_ = static_cast<const char*>(p.planes[lane8 < 2 ? at.part : at.second_part].scales);
-    step_ = 2 * begin + (floats ? 0 : threadIdx.x / 8 % 2);
-    step_end_ = valid ? min(2 * end, p.steps) : 0;
-    first_cell_ = static_cast<uint32_t>(at.first);
-    second_cell_ = static_cast<uint32_t>(at.second);
-  }
-
-  // Copies the next unit and moves on.
-  __device__ void issue() {
-    const uint32_t to = shared_ + slot_ * kRingSlotBytes, to_lane = to + threadIdx.x * 16, unit = unit_;
-    uint32_t first = first_cell_ + step_, second = second_cell_ + step_;
-    uint32_t bytes = step_ < step_end_ ? 16 : 0;
-    if (experts_in_turn_ && bytes != 0) {
-      // The experts' rows one after the other: `step_` runs through all of them.
-      const TokenProduct& p = product();
-      const uint32_t used = step_ / p.expert_steps;
-      const uint32_t cells = expert_ids_[used] * p.expert_stride[0] * p.expert_steps - used * p.expert_steps;
-      first += cells;
-      second += cells;
-    }
-    if (bytes == 0) first = second = 0;
-    if (is_float_packing(packing_)) {
-      issue_floats(unit, first, second, to_lane);
-    } else if (unit == 0 || packing_ == Packing::kQ8) {
-      const uint32_t half = unit * 128;
-      const auto copy = [&](uint32_t row, const char* quants, uint32_t cell) {
-        copy_once<16>(to_lane + row * kRingRowBytes, quants + static_cast<uint64_t>(cell) * cell_bytes_ + half, bytes,
-                      policy_);
-      };
-      const uint32_t next = bytes == 0 ? 0 : row_cells_;
-      copy(0, first_quants_, first);
-      copy(1, first_quants_, first + next);
-      copy(2, second_quants_, second);
-      copy(3, second_quants_, second + next);
-      const uint32_t lane8 = threadIdx.x % 8;
-      if (unit == 0 && lane8 < kTokenRows) {
-        const uint32_t cell = (lane8 < 2 ? first : second) + (lane8 & 1) * next;
-        copy_once<16>(to + kRingScales + (threadIdx.x / 8 * kTokenRows + lane8) * 16,
-                      scales_ + static_cast<uint64_t>(cell) * 16, bytes, policy_);
-      }
-    } else {
-      issue_high(first, second, bytes, to, to_lane);
-    }
-    --units_left_;
-    if (++unit_ == units_per_segment_) {
-      unit_ = 0;
-      step_ += 2;
     }
   }
 
-  // The high bits of Q5_K and Q6_K.
-  __device__ void issue_high(uint32_t first, uint32_t second, uint32_t bytes, uint32_t to, uint32_t to_lane) {
-    const TokenProduct& p = product();
-    const uint32_t lane8 = threadIdx.x % 8, next = bytes == 0 ? 0 : row_cells_;
+  // Rows of matrix `run_` of all row groups in [group, group + groups).
+  __device__ void copy_rows(const TokenProduct& p, uint32_t group, uint32_t groups) const {
+    if (run_ >= p.parts) return;
     const bool geglu = p.output == TokenOutput::kGeglu;
-    const uint32_t part = first_part(p);
-#pragma unroll
-    for (uint32_t r = 0; r < kTokenRows; ++r) {
-      const auto* high = static_cast<const char*>(p.planes[geglu ? r / 2 : part].high);
-      const uint64_t block = static_cast<uint64_t>((r < 2 ? first : second) + (r & 1) * next) * 8 + lane8;
-      if (packing_ == Packing::kQ5K) {
-        copy_once<4>(to_lane + r * kRingRowBytes, high + block * 4, min(bytes, 4u), policy_);
-      } else {
-        copy_once<8>(to_lane + r * kRingRowBytes, high + block * 8, min(bytes, 8u), policy_);
-      }
-    }
-    if (packing_ == Packing::kQ6K && lane8 < kTokenRows) {
-      // Two bytes are wanted and four are the least that can be copied: the reader takes the right half.
-      const uint64_t cell = (lane8 < 2 ? first : second) + (lane8 & 1) * next;
-      const auto* super = static_cast<const char*>(p.planes[geglu ? lane8 / 2 : part].super);
-      copy_once<4>(to + kRingScales + (threadIdx.x / 8 * kTokenRows + lane8) * 16, super + (cell * 2 & ~3ull),
-                   min(bytes, 4u), policy_);
-    }
-  }
-  // Which matrix the rows of this task are in.
-  __device__ uint32_t first_part(const TokenProduct& p) const {
-    for (uint32_t i = 0; i + 1 < p.parts; ++i) {
-      if (first_quants_ - threadIdx.x % 8 * 16 == p.planes[i].quants) return i;
-    }
-    return p.parts - 1;
+    const uint32_t first = geglu || run_ == 0 ? 0 : p.part_end[run_ - 1];
+    const uint32_t last = geglu || run_ + 1 == p.parts ? p.groups : p.part_end[run_];
+    const uint32_t begin = max(group, first), end = min(group + groups, last);
+    if (begin >= end) return;
+    const uint32_t cells = (geglu ? 2 : kTokenRows) * p.steps;
+    const uint32_t ups = geglu ? run_ * p.chunks.groups * cells : 0;
+    copy(p.planes[run_], (begin - first) * cells, ups + (begin - group) * cells, (end - begin) * cells);
   }
 
-  __device__ void issue_floats(uint32_t unit, uint32_t first, uint32_t second, uint32_t to_lane) {
-    // Piece 16 unit + lane of the segment's row; the last segment may be a step short.
-    const uint32_t offset = unit * 256;
-    const uint32_t bytes = step_ + (offset + threadIdx.x % 16 * 16) / cell_bytes_ < step_end_ ? 16 : 0;
-    const uint32_t next = bytes == 0 ? 0 : row_cells_;
-    const auto copy = [&](uint32_t row, const char* quants, uint32_t cell) {
-      copy_once<16>(to_lane + row * kRingRowBytes,
-                    quants + (bytes == 0 ? 0 : static_cast<uint64_t>(cell) * cell_bytes_ + offset), bytes, policy_);
-    };
-    copy(0, first_quants_, first);
-    copy(1, first_quants_, first + next);
-    copy(2, second_quants_, second);
-    copy(3, second_quants_, second + next);
+  // Rows of the gates (even runs) and ups (odd ones) of the experts that the row groups belong to, at most two.
+  __device__ void copy_expert_rows(const TokenProduct& p, uint32_t group, uint32_t groups) const {
+    const uint32_t slot = group / p.expert_groups + run_ / 2, part = run_ % 2, first = slot * p.expert_groups;
+    const uint32_t begin = max(group, first), end = min(group + groups, first + p.expert_groups);
+    if (begin >= end) return;
+    const uint32_t cells = 2 * p.steps;
+    const uint64_t row =
+        static_cast<uint64_t>(expert_ids_[slot]) * p.expert_stride[part] + p.expert_offset[part] + 2 * (begin - first);
+    copy(p.planes[part], row * p.steps, (part * p.chunks.groups + begin - group) * cells, (end - begin) * cells);
   }
 
-  unsigned char* memory_;
-  uint32_t shared_;  // the same as an address
-  const WindowStage* window_;
+  // Cut `c` of row `run_` of a row group.
+  __device__ void copy_row(const TokenProduct& p, uint32_t group, uint32_t c) const {
+    const GroupCells at = locate_group(p, group, expert_ids_);
+    const uint32_t first_step = c * p.chunks.cut_steps;
+    copy(p.planes[run_ < 2 ? at.part : at.second_part],
+         (run_ < 2 ? at.first : at.second) + (run_ & 1) * p.steps + first_step, run_ * p.chunks.cut_steps,
+         min(p.chunks.cut_steps, p.steps - first_step));
+  }
+
+  // Expert `run_` of cut `c`: its part of the rows of the row groups.
+  __device__ void copy_expert(const TokenProduct& p, uint32_t group, uint32_t groups, uint32_t c) const {
+    const uint32_t slot = c * (p.chunks.cut_steps / p.expert_steps) + run_;
+    if (slot * p.expert_steps >= p.steps) return;
+    const uint32_t cells = kTokenRows * p.expert_steps;
+    const uint64_t row = static_cast<uint64_t>(expert_ids_[slot]) * p.expert_stride[0] + kTokenRows * group;
+    copy(p.planes[0], row * p.expert_steps, run_ * p.chunks.groups * cells, groups * cells);
+  }
+
+  // `cells` cells from `cell` on, to cell `to` of the slot. Announced before it begins, so that the slot is full when
+  // all copies have come.
+  __device__ void copy(const TokenPlanes& planes, uint64_t cell, uint32_t to, uint32_t cells) const {
+    const void* plane = reinterpret_cast<const void* const*>(&planes)[plane_];
+    uint64_t from = cell * cell_bytes_, end = from + cells * cell_bytes_;
+    uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + to_ + to * cell_bytes_;
+    if (cell_bytes_ == 2) {
+      from &= ~uint64_t{15};
+      end = (end + 15) & ~uint64_t{15};
+      destination = slots_at_ + place_.slot * memory_.slot_bytes + to_ + run_ * super_run_;
+    }
+    const uint32_t barrier = barriers_.full + place_.slot * 8, bytes = static_cast<uint32_t>(end - from);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(destination),
+        "l"(static_cast<const char*>(plane) + from), "r"(bytes), "r"(barrier), "l"(policy_)
+        : "memory");
+  }
+
+  uint32_t turn_;
+  uint32_t slots_at_;
+  RingBarriers barriers_;
+  TokenMemory memory_;
   const uint32_t* expert_ids_;
   uint64_t policy_;
-  // The task the next copy belongs to.
-  uint32_t stage_ = 0, round_ = 0;
-  uint32_t units_left_ = 0, unit_ = 0, units_per_segment_ = 0;
-  uint32_t step_ = 0, step_end_ = 0;  // of this lane
-  uint32_t first_cell_ = 0, second_cell_ = 0, row_cells_ = 0, cell_bytes_ = 0;
-  Packing packing_ = Packing::kQ8;
-  bool experts_in_turn_ = false;
-  const char *first_quants_ = nullptr, *second_quants_ = nullptr, *scales_ = nullptr;
-  uint32_t allowed_ = 0;
-  uint32_t slot_ = 0, oldest_ = 0, ahead_ = 0;
+  uint32_t lane_;
+  RingPlace place_;
+  // This lane's part of the product.
+  uint32_t run_ = 0, plane_ = 0, cell_bytes_ = 0, to_ = 0, super_run_ = 0;
+  bool works_ = false;
 };
 
 }  // namespace carat::cuda
