@@ -21,8 +21,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Copies the bytes from `offset` on, without touching the mapping: no page of it is faulted in, and a file that
-  // became shorter or cannot be read is an error (kIo), not a signal. Any number of threads at a time.
+  // Copies the bytes from `offset` on. Throws kIo where reading bytes() would end the process: the file became shorter,
+  // or its disk fails. Any number of threads at a time. Installs the truncation handler.
   void read(size_t offset, std::span<std::byte> to) const;
 
   // Throws kIo when the file on disk is now shorter than what was mapped.
@@ -38,7 +38,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Turns the SIGBUS of a truncated mapping into a one-line message and exit status 2. The command line installs it.
+// Turns the SIGBUS of a truncated mapping into an error of MappedFile::read where that caused it, and otherwise into a
+// one-line message and exit status 2. The command line installs it.
 void install_truncation_handler();
 
 }  // namespace carat
