@@ -68,7 +68,8 @@ class CudaExecutor final : public exec::Executor {
   // A decode step of one row as a graph of its own, with the profiler's marks in it where there is one. Replays repeat
   // the same position and leave the lengths of the sequences alone.
   Graph capture_step(const exec::Row& row, Profiler* profiler);
-  // The stages of the token kernel, and the seconds each took in a run of this row; the lengths of the sequences stay.
+  // The stages of the token kernel; the seconds each took in a run of this row and, last, those of the selection that
+  // follows. The lengths of the sequences stay.
   const std::vector<StepMark>& token_marks() const { return token_marks_; }
   std::vector<double> trace_token(const exec::Row& row);
 
@@ -189,7 +190,11 @@ class CudaExecutor final : public exec::Executor {
   // --- token_pass.cc
   friend class TokenProgram;
   void build_token_program();
-  void token_step(uint64_t* trace = nullptr);
+  struct TokenTrace {
+    uint64_t* clocks = nullptr;  // [stages + 1]
+    Event started{true}, computed{true}, selected{true};
+  };
+  void token_step(const TokenTrace* trace = nullptr);
 
   // --- batch_pass.cc
   struct BatchPass {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -116,7 +117,7 @@ class ProfileRun {
       phase.graph_seconds = replay(position);
       if (executor_.plan().use_token) {
         // One kernel, so no marks between launches: it notes the clock at each stage itself.
-        table.add(executor_.token_marks(), executor_.trace_token({next_token(), position, 0, true}), 1, {position, 1});
+        trace_token(position, table);
       } else {
         Profiler profiler(true);
         replay_profiled(position, profiler);
@@ -194,6 +195,29 @@ class ProfileRun {
     stop.record(executor_.stream().get());
     stop.synchronise();
     return 1e-3 * static_cast<double>(stop.since(start)) / times;
+  }
+
+  void trace_token(uint32_t position, FamilyTable& table) {
+    std::vector<double> sums;
+    for (uint32_t i = 0; i < request_.repetitions; ++i) {
+      const std::vector<double> seconds = executor_.trace_token({next_token(), position, 0, true});
+      sums.resize(seconds.size());
+      std::transform(seconds.begin(), seconds.end(), sums.begin(), sums.begin(), std::plus<>());
+    }
+    std::vector<StepMark> stages = executor_.token_marks();
+    stages.push_back({Step::kSelect, 0, 1, true});
+    // Matrices of one step that differ in their packing are stages of their own, but the step is done once.
+    std::vector<StepMark> steps;
+    std::vector<double> seconds;
+    for (size_t i = 0; i < stages.size(); ++i) {
+      const bool goes_on = i > 0 && stages[i].step == stages[i - 1].step && stages[i].layer == stages[i - 1].layer;
+      if (!goes_on) {
+        steps.push_back(stages[i]);
+        seconds.push_back(0.0);
+      }
+      seconds.back() += sums[i];
+    }
+    table.add(steps, seconds, request_.repetitions, {position, 1});
   }
 
   void replay_profiled(uint32_t position, Profiler& profiler) {

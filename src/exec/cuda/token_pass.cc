@@ -314,27 +314,26 @@ void CudaExecutor::build_token_program() {
 
 std::vector<double> CudaExecutor::trace_token(const exec::Row& row) {
   CARAT_CHECK(plan_.use_token && row.sequence < plan_.sequences && row.position < plan_.context);
-  DeviceArray<uint64_t> trace(token_marks_.size() + 1, "the clock at each stage of a token");
+  const DeviceArray<uint64_t> clocks(token_marks_.size() + 1, "the clock at each stage of a token");
   fill_control({&row, 1}, 1);
   token_step();  // a first run: instructions and tables are on the chip afterwards
-  const Event start(true), stop(true);
-  start.record(stream_.get());
-  token_step(trace.data());
-  stop.record(stream_.get());
-  stop.synchronise();
+  const TokenTrace trace{.clocks = clocks.data()};
+  token_step(&trace);
+  trace.selected.synchronise();
   std::vector<uint64_t> clock(token_marks_.size() + 1);
-  check(cudaMemcpy(clock.data(), trace.data(), trace.bytes(), cudaMemcpyDeviceToHost), "reading the clock");
-  const double seconds = 1e-3 * static_cast<double>(stop.since(start));
+  check(cudaMemcpy(clock.data(), clocks.data(), clocks.bytes(), cudaMemcpyDeviceToHost), "reading the clock");
+  const double seconds = 1e-3 * static_cast<double>(trace.computed.since(trace.started));
   const auto cycles = static_cast<double>(clock.back() - clock.front());
-  std::vector<double> stages;
+  std::vector<double> steps;
   for (size_t i = 0; i < token_marks_.size(); ++i) {
-    stages.push_back(seconds * static_cast<double>(clock[i + 1] - clock[i]) / cycles);
+    steps.push_back(seconds * static_cast<double>(clock[i + 1] - clock[i]) / cycles);
   }
-  return stages;
+  steps.push_back(1e-3 * static_cast<double>(trace.selected.since(trace.computed)));
+  return steps;
 }
 
 // A decode step of one row: the kernel and the selection of candidates.
-void CudaExecutor::token_step(uint64_t* trace) {
+void CudaExecutor::token_step(const TokenTrace* trace) {
   check(cudaMemcpyAsync(narrow_.control, control_.data(), sizeof(DecodeControl), cudaMemcpyHostToDevice, stream_.get()),
         "uploading the row");
   TokenJob job{};
@@ -351,10 +350,15 @@ void CudaExecutor::token_step(uint64_t* trace) {
   job.frequencies = frequencies_.data();
   job.pairs = pairs_sliding_ + pairs_global_;
   job.memory = token_memory_;
-  job.trace = trace;
+  if (trace != nullptr) {
+    job.trace = trace->clocks;
+    trace->started.record(stream_.get());
+  }
   run_token(job, gpu_.sm_count, Launch{stream_.get(), false});
+  if (trace != nullptr) trace->computed.record(stream_.get());
   select_best(out_.logits, 1, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
               results_.counts, Launch{stream_.get(), false});
+  if (trace != nullptr) trace->selected.record(stream_.get());
 }
 
 }  // namespace carat::cuda

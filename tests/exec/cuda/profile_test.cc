@@ -6,7 +6,10 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "exec/cuda/cuda_executor.h"
+#include "model/synth.h"
+#include "support/files.h"
 #include "support/tiny_model.h"
 
 namespace carat::exec {
@@ -65,6 +68,38 @@ TEST_F(Profile, TimesEveryWayToRun) {
     ASSERT_EQ(report.phases.size(), 2u) << kernels;
     EXPECT_EQ(has(report.phases[0], "weight unpacking"), std::string_view(kernels) == "gemm.weights=unpacked");
   }
+}
+
+// The token kernel notes its own clock; the families it is cut into are those of the separate kernels. The mixture of
+// types makes two stages of one step (values in Q6_K, queries and keys in Q4_K), whose work is counted once.
+TEST_F(Profile, TheTokenKernelHasTheSameFamilies) {
+  const test::TemporaryDirectory folder;
+  ThreadPool pool;
+  model::write_synth(model::plan_synth({.preset = "tiny-e4b", .recipe = "q4_k_m"}), folder.file("m.gguf"), pool);
+  const auto model = model::Model::load(gguf::ModelFile::open(folder.file("m.gguf")));
+  std::vector<ProfilePhase> decodes;
+  for (const char* kernels : {"decode=matvec", "decode=token"}) {
+    ExecutorOptions options;
+    options.kernels = KernelChoices::parse(kernels);
+    const ProfileReport report = profile_cuda(model, options, {.prompt = 0, .generate = 8, .repetitions = 2});
+    ASSERT_EQ(report.phases.size(), 1u);
+    decodes.push_back(report.phases[0]);
+  }
+  for (const char* name : {"embedding", "per-layer embeddings", "norms and rotation", "QKV", "attention sliding",
+                           "attention global", "attention output", "feed-forward", "LM head", "selection"}) {
+    const auto bytes_in = [&](const ProfilePhase& phase) {
+      const auto found = std::find_if(phase.families.begin(), phase.families.end(),
+                                      [&](const ProfileFamily& family) { return family.name == name; });
+      return found == phase.families.end() ? -1.0 : found->bytes;
+    };
+    EXPECT_GT(bytes_in(decodes[1]), 0.0) << name;
+    // The separate kernels have more norms of their own; all else is the same work.
+    if (std::string_view(name) == "norms and rotation") continue;
+    EXPECT_NEAR(bytes_in(decodes[1]) / bytes_in(decodes[0]), 1.0, 0.05) << name;
+  }
+  // What the stages took together is what the kernel and the selection took: no more than the whole step.
+  EXPECT_GT(decodes[1].kernel_seconds(), 0.5 * decodes[1].graph_seconds);
+  EXPECT_LT(decodes[1].kernel_seconds(), 1.5 * decodes[1].graph_seconds);
 }
 
 TEST_F(Profile, OnePhaseOnly) {
