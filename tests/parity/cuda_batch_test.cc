@@ -112,7 +112,18 @@ TEST_P(CudaBatchTest, SwitchesDoNotMatter) {
   EXPECT_EQ(relative_error(together(model, 19, batched("launch=single")), graph), 0.0) << "graph or not: the same";
   EXPECT_EQ(relative_error(together(model, 19, batched("overlap=off")), graph), 0.0)
       << "overlap changes when, not what";
-  EXPECT_LT(relative_error(together(model, 19, "batch=gemm"), graph), test::wide_tolerance(GetParam()));
+  const test::Logits products = together(model, 19, "batch=gemm");
+  EXPECT_LT(relative_error(products, graph), test::wide_tolerance(GetParam()));
+  EXPECT_EQ(relative_error(together(model, 19, "batch=gemm,launch=single"), products), 0.0) << "graph or not: the same";
+  EXPECT_EQ(relative_error(together(model, 19, "batch=gemm,overlap=off"), products), 0.0);
+}
+
+// More sequences than the batched pass has rows for.
+TEST_P(CudaBatchTest, LargeBatchesEqualSequencesRunAlone) {
+  const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
+  const test::Logits found = together(model, 70, "");
+  EXPECT_LT(relative_error(found, alone(model, 70)), test::wide_tolerance(GetParam()));
+  EXPECT_EQ(relative_error(together(model, 70, "launch=single"), found), 0.0) << "graph or not: the same";
 }
 
 TEST_P(CudaBatchTest, EveryFormat) {

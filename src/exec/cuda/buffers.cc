@@ -77,7 +77,6 @@ void WideBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count, uin
   qkv = carver.take<__nv_bfloat16>(n * w.qkv);
   q = carver.take<__half>(n * w.q);
   attention = carver.take<__nv_bfloat16>(n * w.q);
-  attention_float = carver.take<float>(uint64_t{output_count} * w.q);
   delta = carver.take<__nv_bfloat16>(n * w.d);
   gate_up = carver.take<__nv_bfloat16>(n * 2 * w.F);
   act = carver.take<__nv_bfloat16>(n * w.F);

@@ -117,7 +117,6 @@ struct WideBuffers {
   __nv_bfloat16* qkv;             // [rows, qkv]
   __half* q;                      // [rows, q]
   __nv_bfloat16* attention;       // [rows, q]
-  float* attention_float;         // [outputs, q]: single-row segments
   __nv_bfloat16* delta;           // [rows, d]
   __nv_bfloat16* gate_up;         // [rows, 2 F]
   __nv_bfloat16* act;             // [rows, F]

@@ -224,13 +224,12 @@ std::string explain_table(const Plan& plan, const PlanRequest& request) {
 
 constexpr std::string_view kNoBatchedExperts = "expert layers need their rows sorted, which matrix products do";
 
-// Which decode steps run batched. Results are kept for whole buckets of rows, so that padding rows have room too.
+// Which decode steps run batched.
 void choose_batched_rows(Plan& plan, const model::Config& config, const PlanRequest& request) {
   const auto wish = request.kernels.find("batch");
   if (wish == "mma" && config.experts > 0) fail(ErrorCode::kBadArgument, "--kernels batch=mma: {}", kNoBatchedExperts);
   const bool all_gemm = request.kernels.find("decode") == "gemm" && wish != "mma";
   if (wish == "gemm" || all_gemm || config.experts > 0) return;
-  plan.outputs = std::max(plan.outputs, batch_bucket(std::min(request.sequences, kBatchRows)));
   plan.batch_from = kBatchedFrom;
   plan.batch_rows = batch_filled_bucket(std::min(plan.outputs, kBatchRows));
 }
@@ -421,7 +420,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   plan.kv_format = request.kv_format;
   plan.sparse = choose_sparse_attention(config, gpu, request.kernels, request.context);
   plan.sequences = request.sequences;
-  plan.outputs = std::max({request.outputs, request.sequences, DecodeControl::kRows});
+  plan.outputs = std::max(request.outputs, decode_bucket(request.sequences));
   choose_batched_rows(plan, config, request);
   plan.free_bytes = gpu.free_bytes;
   plan.reserve_bytes = std::max(kSmallestReserve, gpu.total_bytes / 100);

@@ -169,9 +169,8 @@ void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
     return;
   }
   attention_decode(shape, wide_.q, kv_of(index), pass.arrays.positions, pass.arrays.sequences, pass.rows,
-                   wide_.attention_float, attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count),
+                   wide_.attention, attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count),
                    out_.attention_partial, out_.attention_counters, how());
-  to_bf16(wide_.attention_float, uint64_t{pass.rows} * layer.H * layer.hd, wide_.attention, how());
 }
 
 void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {

@@ -8,16 +8,6 @@
 
 namespace carat::cuda {
 
-namespace {
-
-// The rows a step is padded to. Beyond the batched pass's buckets a few rows more cost next to nothing.
-uint32_t step_bucket(uint32_t rows) {
-  constexpr uint32_t kUnit = 32;
-  return rows <= kBatchRows ? batch_bucket(rows) : (rows + kUnit - 1) / kUnit * kUnit;
-}
-
-}  // namespace
-
 // The bucket of a decode step; 0: the pass is something else, or a bucket of its size has no room.
 uint32_t CudaExecutor::wide_step_bucket(std::span<const exec::Row> rows) const {
   if (cpu_layers_ != nullptr || plan_.sparse) return 0;
@@ -26,7 +16,7 @@ uint32_t CudaExecutor::wide_step_bucket(std::span<const exec::Row> rows) const {
     if (!row.wants_logits || seen[row.sequence]) return 0;
     seen[row.sequence] = true;
   }
-  const uint32_t bucket = step_bucket(static_cast<uint32_t>(rows.size()));
+  const uint32_t bucket = decode_bucket(static_cast<uint32_t>(rows.size()));
   return bucket <= std::min(plan_.outputs, plan_.chunk) ? bucket : 0;
 }
 
@@ -46,9 +36,19 @@ void CudaExecutor::run_wide_step(std::span<const exec::Row> rows, uint32_t bucke
 void CudaExecutor::wide_step(WidePass pass) {
   upload_decode_control();
   wide_layers(pass, widths_.L);
-  finish_wide({}, pass, widths_.L);
-  select_best(out_.logits, pass.outputs, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
-              results_.counts, Launch{stream_.get(), false});
+  const Launch alone{stream_.get(), false};
+  if (weights_.head.bf16 == nullptr || pass.rows <= kMatvecRows) {
+    finish_wide({}, pass, widths_.L);
+    select_best(out_.logits, pass.outputs, widths_.V, &narrow_.control->k, out_.select, results_.tokens,
+                results_.values, results_.counts, alone);
+  } else {
+    // Every row is an output, in order.
+    normalise(pass, weights_.output_norm, out_.normed);
+    gemm_.run(out_.normed, weights_.head.bf16, out_.logits, pass.rows, widths_.V, widths_.d, stream_.get());
+    mark(Step::kHead, 0, pass.outputs, false);
+    softcap_and_select(out_.logits, model_->config().softcap, results_.non_finite, pass.outputs, widths_.V,
+                       &narrow_.control->k, out_.select, results_.tokens, results_.values, results_.counts, alone);
+  }
   mark(Step::kSelect, 0, pass.outputs, true);
 }
 

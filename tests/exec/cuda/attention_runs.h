@@ -200,8 +200,17 @@ inline DecodeRun run_decode(const DecodeCase& c, const TestCache& cache, int rep
     attention_decode(c.shape, q.data(), cache.view(), positions.data(), sequences.data(), rows, out.data(), c.splits,
                      partial.data(), counters.data(), {stream.get(), overlap});
   }
+  const DeviceArray<__nv_bfloat16> rounded(run.q.size(), "test output");
+  attention_decode(c.shape, q.data(), cache.view(), positions.data(), sequences.data(), rows, rounded.data(), c.splits,
+                   partial.data(), counters.data(), {stream.get(), overlap});
   stream.synchronise();
   run.out = to_host(out);
+  const std::vector<__nv_bfloat16> found = to_host(rounded);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (__bfloat162float(found[i]) == __bfloat162float(__float2bfloat16_rn(run.out[i]))) continue;
+    ADD_FAILURE() << "value " << i << " as bf16: " << __bfloat162float(found[i]) << " instead of " << run.out[i];
+    break;
+  }
   for (const uint32_t counter : to_host(counters)) EXPECT_EQ(counter, 0u) << "counters must be left at zero";
   return run;
 }

@@ -190,6 +190,55 @@ TEST_F(SelectTest, SmallSoftcap) {
   }
 }
 
+// In one launch what softcap() and select_best() do in two.
+TEST_F(SelectTest, SoftcapAndSelect) {
+  constexpr uint32_t kRows = 3, kCount = 20;
+  prepare(kRows);
+  for (const uint32_t V : {1000u, 4099u, 262144u}) {
+    for (const float cap : {30.0f, 0.0f}) {
+      const auto separate = upload(test::Random(V).normals(size_t{kRows} * V, 40.0f));
+      const auto together = upload(download(separate));
+      const auto non_finite = zeros<uint32_t>(1);
+      softcap(separate.data(), size_t{kRows} * V, cap, non_finite.data(), how_);
+      const Found wanted = select(separate, kRows, V, kCount);
+      const auto k = upload(std::vector<uint32_t>{kCount});
+      const auto tokens = poisoned<int32_t>(size_t{kRows} * kSelectMax);
+      const auto values = poisoned<float>(size_t{kRows} * kSelectMax);
+      const auto counts = poisoned<uint32_t>(kRows);
+      softcap_and_select(together.data(), cap, non_finite.data(), kRows, V, k.data(),
+                         {maxima_.data(), counters_.data()}, tokens.data(), values.data(), counts.data(), how_);
+      synchronise();
+      EXPECT_EQ(download(together), download(separate)) << "V " << V << ", cap " << cap;
+      EXPECT_EQ(download(non_finite)[0], 0u);
+      const auto found_tokens = download(tokens);
+      const auto found_values = download(values);
+      for (size_t r = 0; r < kRows; ++r) {
+        EXPECT_EQ(download(counts)[r], kCount);
+        for (size_t i = r * kSelectMax; i < r * kSelectMax + kCount; ++i) {
+          ASSERT_EQ(found_tokens[i], wanted.tokens[i]);
+          ASSERT_EQ(found_values[i], wanted.values[i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SelectTest, SmallSoftcapAndSelectReportsNonFiniteLogits) {
+  prepare(1);
+  std::vector<float> logits(701, 1.0f);
+  logits[700] = NAN;
+  const auto device = upload(logits);
+  const auto non_finite = zeros<uint32_t>(1);
+  const auto k = upload(std::vector<uint32_t>{1});
+  const auto tokens = poisoned<int32_t>(kSelectMax);
+  const auto values = poisoned<float>(kSelectMax);
+  const auto counts = poisoned<uint32_t>(1);
+  softcap_and_select(device.data(), 30.0f, non_finite.data(), 1, 701, k.data(), {maxima_.data(), counters_.data()},
+                     tokens.data(), values.data(), counts.data(), how_);
+  synchronise();
+  EXPECT_EQ(download(non_finite)[0], 1u);
+}
+
 TEST_F(SelectTest, SmallSoftcapReportsNonFiniteLogits) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     for (const float cap : {30.0f, 0.0f}) {

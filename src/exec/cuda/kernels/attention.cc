@@ -28,6 +28,26 @@ uint32_t tile_rows(uint32_t hd) {
   return hd <= 128 ? Prefill128::kTile.bm : hd <= 256 ? Prefill256::kTile.bm : Prefill512::kTile.bm;
 }
 
+// The rest of the arguments follows from them.
+void decode(DecodeArguments arguments, uint32_t rows, uint32_t splits, const Launch& how) {
+  const AttentionShape& shape = arguments.shape;
+  check_attention_shape(shape);
+  check_cache(shape, arguments.kv);
+  CARAT_CHECK(rows <= 65535);  // a limit of the launch grid
+  CARAT_CHECK(splits > 0 && splits * attention_head_groups(shape) <= kDecodeMaxBlocks);
+  // Outputs first: they are read 16 bytes at a time, and hd is a multiple of 16.
+  const uint64_t output_floats = static_cast<uint64_t>(rows) * shape.H * splits * shape.hd;
+  arguments.stats = reinterpret_cast<float2*>(arguments.outputs + output_floats);
+  const bool quantised = arguments.kv.quantised();
+  if (shape.hd <= 128) {
+    quantised ? launch_decode_128_q8(arguments, rows, splits, how) : launch_decode_128(arguments, rows, splits, how);
+  } else if (shape.hd <= 256) {
+    quantised ? launch_decode_256_q8(arguments, rows, splits, how) : launch_decode_256(arguments, rows, splits, how);
+  } else {
+    quantised ? launch_decode_512_q8(arguments, rows, splits, how) : launch_decode_512(arguments, rows, splits, how);
+  }
+}
+
 }  // namespace
 
 uint32_t attention_tile_rows(const AttentionShape& shape, uint32_t shared_memory_limit) {
@@ -55,23 +75,12 @@ void attention_prefill(const AttentionShape& shape, const __half* q, const KvVie
 void attention_decode(const AttentionShape& shape, const __half* q, const KvView& kv, const uint32_t* positions,
                       const uint32_t* sequences, uint32_t rows, float* out, uint32_t splits, float* partial,
                       uint32_t* counters, const Launch& how) {
-  check_attention_shape(shape);
-  check_cache(shape, kv);
-  CARAT_CHECK(rows <= 65535);  // a limit of the launch grid
-  CARAT_CHECK(splits > 0 && splits * attention_head_groups(shape) <= kDecodeMaxBlocks);
-  // Outputs first: they are read 16 bytes at a time, and hd is a multiple of 16.
-  auto* stats = reinterpret_cast<float2*>(partial + static_cast<uint64_t>(rows) * shape.H * splits * shape.hd);
-  const DecodeArguments arguments{shape, q, kv, positions, sequences, out, partial, stats, counters};
-  if (shape.hd <= 128) {
-    kv.quantised() ? launch_decode_128_q8(arguments, rows, splits, how)
-                   : launch_decode_128(arguments, rows, splits, how);
-  } else if (shape.hd <= 256) {
-    kv.quantised() ? launch_decode_256_q8(arguments, rows, splits, how)
-                   : launch_decode_256(arguments, rows, splits, how);
-  } else {
-    kv.quantised() ? launch_decode_512_q8(arguments, rows, splits, how)
-                   : launch_decode_512(arguments, rows, splits, how);
-  }
+  decode({shape, q, kv, positions, sequences, out, nullptr, partial, nullptr, counters}, rows, splits, how);
+}
+void attention_decode(const AttentionShape& shape, const __half* q, const KvView& kv, const uint32_t* positions,
+                      const uint32_t* sequences, uint32_t rows, __nv_bfloat16* out, uint32_t splits, float* partial,
+                      uint32_t* counters, const Launch& how) {
+  decode({shape, q, kv, positions, sequences, nullptr, out, partial, nullptr, counters}, rows, splits, how);
 }
 
 }  // namespace carat::cuda

@@ -39,10 +39,13 @@ void attention_prefill(const AttentionShape& shape, const __half* q, const KvVie
 
 // Decode: one query per row, its position and sequence read from device memory, so that a captured graph needs no
 // parameter update. The keys are split over `splits` blocks per KV head and row; the last block to finish combines.
-// fp32 output [rows, H * hd]. partial: fp32 scratch of attention_decode_scratch() elements; counters: rows * Hkv zeros
-// (left at zero again).
+// fp32 or bf16 output [rows, H * hd]. partial: fp32 scratch of attention_decode_scratch() elements; counters: rows *
+// Hkv zeros (left at zero again).
 void attention_decode(const AttentionShape& shape, const __half* q, const KvView& kv, const uint32_t* positions,
                       const uint32_t* sequences, uint32_t rows, float* out, uint32_t splits, float* partial,
+                      uint32_t* counters, const Launch& how);
+void attention_decode(const AttentionShape& shape, const __half* q, const KvView& kv, const uint32_t* positions,
+                      const uint32_t* sequences, uint32_t rows, __nv_bfloat16* out, uint32_t splits, float* partial,
                       uint32_t* counters, const Launch& how);
 
 }  // namespace carat::cuda

@@ -8,6 +8,8 @@
 // output is cut into slices that warps claim one by one. Nothing depends on the helpers: the last to arrive finds all
 // shares complete and claims whatever is left, so blocks need not be resident together. The arithmetic of a slice is
 // the same whoever does it, so the result is too.
+#include <cuda_bf16.h>
+
 #include "exec/cuda/kernels/attention_config.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 
@@ -22,9 +24,10 @@ inline constexpr int kHelperPolls = 32;              // about 20 microseconds of
 
 // The shares of one row's heads that belong to one KV head.
 struct CombineJob {
-  const float* outputs;  // [heads, splits, hd], unnormalised
-  const float2* stats;   // [heads, splits]: maximum of score * log2(e), sum
-  float* out;            // [heads, hd]
+  const float* outputs;     // [heads, splits, hd], unnormalised
+  const float2* stats;      // [heads, splits]: maximum of score * log2(e), sum
+  float* out;               // [heads, hd]
+  __nv_bfloat16* out_bf16;  // the same; one of them is null
   uint32_t heads, splits, hd;
   uint32_t shares;  // splits in use: the first ones
 };
@@ -92,8 +95,15 @@ __device__ __forceinline__ void combine_slice(const CombineJob& job, uint32_t sl
   }
   if (lane < kLanes && in_head) {
     const float factor = 1.0f / sum;
-    *reinterpret_cast<float4*>(job.out + static_cast<uint64_t>(head) * job.hd + column) =
-        make_float4(total.x * factor, total.y * factor, total.z * factor, total.w * factor);
+    const uint64_t at = static_cast<uint64_t>(head) * job.hd + column;
+    const float4 v = make_float4(total.x * factor, total.y * factor, total.z * factor, total.w * factor);
+    if (job.out != nullptr) {
+      *reinterpret_cast<float4*>(job.out + at) = v;
+    } else {
+      auto* to = reinterpret_cast<__nv_bfloat162*>(job.out_bf16 + at);
+      to[0] = __floats2bfloat162_rn(v.x, v.y);
+      to[1] = __floats2bfloat162_rn(v.z, v.w);
+    }
   }
 }
 

@@ -34,22 +34,28 @@ __device__ __forceinline__ KeyRange share_of(const KeyRange& range, uint32_t spl
   return {range.begin, range.end, range.first_tile + first, last - first};
 }
 
+__device__ __forceinline__ void store_pair(float* to, float a, float b) {
+  *reinterpret_cast<float2*>(to) = make_float2(a, b);
+}
+__device__ __forceinline__ void store_pair(__nv_bfloat16* to, float a, float b) {
+  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(a, b);
+}
+
 // Writes hd values per head at `out` + head * stride, times `factor` of the row.
-template <AttentionTile T>
+template <AttentionTile T, typename Out>
 __device__ __forceinline__ void store_heads(const AttentionRows<T>& rows, const float (&factor)[2],
-                                            const HeadGroup& heads, uint32_t hd, float* out, uint64_t stride) {
+                                            const HeadGroup& heads, uint32_t hd, Out* out, uint64_t stride) {
   using L = AttentionLayout<T>;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const uint32_t row = rows.row(0, h);
     if (row >= heads.count) continue;
-    float* to = out + (heads.first + row) * stride;
+    Out* to = out + (heads.first + row) * stride;
 #pragma unroll
     for (int c = 0; c < L::kColumnTiles; ++c) {
       const uint32_t column = rows.column(c);
       if (column < hd) {
-        *reinterpret_cast<float2*>(to + column) =
-            make_float2(rows.o[0][c][2 * h] * factor[h], rows.o[0][c][2 * h + 1] * factor[h]);
+        store_pair(to + column, rows.o[0][c][2 * h] * factor[h], rows.o[0][c][2 * h + 1] * factor[h]);
       }
     }
   }
@@ -101,7 +107,11 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
   const uint64_t first_head = static_cast<uint64_t>(row) * a.shape.H;
   if (blocks == 1) {
     const float factor[2] = {1.0f / tile.row_sum[0][0], 1.0f / tile.row_sum[0][1]};
-    store_heads<T>(tile, factor, heads, hd, a.out + first_head * hd, hd);
+    if (a.out != nullptr) {
+      store_heads<T>(tile, factor, heads, hd, a.out + first_head * hd, hd);
+    } else {
+      store_heads<T>(tile, factor, heads, hd, a.out_bf16 + first_head * hd, hd);
+    }
     return;
   }
   const float one[2] = {1.0f, 1.0f};
@@ -118,7 +128,8 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
   const uint64_t first_of_group = first_head + kv_head * group;
   const CombineJob job{a.outputs + first_of_group * splits * hd,
                        a.stats + first_of_group * splits,
-                       a.out + first_of_group * hd,
+                       a.out == nullptr ? nullptr : a.out + first_of_group * hd,
+                       a.out == nullptr ? a.out_bf16 + first_of_group * hd : nullptr,
                        group,
                        splits,
                        hd,

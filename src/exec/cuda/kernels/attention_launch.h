@@ -30,6 +30,7 @@ struct DecodeArguments {
   const uint32_t* positions;  // [rows]
   const uint32_t* sequences;  // [rows]
   float* out;                 // [rows, H, hd]
+  __nv_bfloat16* out_bf16;    // the same; one of them is null
   float* outputs;             // [rows, H, splits, hd], scratch
   float2* stats;              // [rows, H, splits], scratch
   uint32_t* counters;         // [rows, Hkv]

@@ -28,6 +28,11 @@ constexpr uint32_t batch_filled_bucket(uint32_t rows) {
   return filled;
 }
 
+// The rows a decode step of any number is padded to: beyond the buckets above a few rows more cost next to nothing.
+constexpr uint32_t decode_bucket(uint32_t rows) {
+  return rows <= kBatchRows ? batch_bucket(rows) : (rows + 31) / 32 * 32;
+}
+
 // Rows of activations as the tensor cores read them: v = scale * fp16, scale a power of two that brings the largest of
 // the row to 2^14 ... 2^15, so that nothing overflows and nothing but fp16's own rounding is lost.
 // fragments: uint4 [steps][8 chunks][tiles][32 lanes]. Lane 4 g + t of chunk c of a tile holds 8 columns of

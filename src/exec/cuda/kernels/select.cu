@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kThreads = 1024, kWarps = kThreads / 32;
 constexpr uint32_t kBins = 1024;  // of the histogram of maxima: one a thread
 static_assert(kBins == kThreads);
-constexpr uint32_t kTile = 128;      // logits a warp reads at once
+constexpr uint32_t kTile = 128;  // logits a warp reads at once
 constexpr uint32_t kOwnGroups = kSelectGroups / kThreads;
 constexpr uint32_t kRankMost = 256;  // candidates that are ordered by counting the larger ones; more are sorted
 
@@ -48,16 +48,44 @@ __device__ __forceinline__ float4 load_logits(const float* row, uint32_t first, 
 
 __device__ __forceinline__ float largest4(const float4& v) { return fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)); }
 
+__device__ __forceinline__ float capped(float v, float cap) { return cap > 0.0f ? cap * tanhf(v / cap) : v; }
+
+// What is done to the logits before they are compared; nothing where non_finite is null.
+struct SelectCap {
+  float cap;  // 0: none
+  uint32_t* non_finite;
+  __device__ __forceinline__ float4 load(float* row, uint32_t first, uint32_t V) const {
+    float4 v = load_logits(row, first, V);
+    if (non_finite == nullptr || first >= V) return v;
+    float* values[4] = {&v.x, &v.y, &v.z, &v.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      if (first + i >= V) continue;
+      if (!isfinite(*values[i])) *non_finite = 1;
+      *values[i] = capped(*values[i], cap);
+    }
+    if (V % 4 == 0) {
+      *reinterpret_cast<float4*>(row + first) = v;
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        if (first + i < V) row[first + i] = *values[i];
+      }
+    }
+    return v;
+  }
+};
+
 // The maxima of the groups in this block's tiles.
-__device__ __forceinline__ void find_maxima(const float* row, const SelectShape& shape, float* maxima) {
+__device__ __forceinline__ void find_maxima(float* row, const SelectCap& cap, const SelectShape& shape, float* maxima) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t first_tile = blockIdx.x * shape.block_tiles;
   const uint32_t end_tile = min(first_tile + shape.block_tiles, (shape.V + kTile - 1) / kTile);
 #pragma unroll 4
   for (uint32_t tile = first_tile + warp * shape.group_tiles; tile < end_tile; tile += kWarps * shape.group_tiles) {
-    float largest = largest4(load_logits(row, tile * kTile + lane * 4, shape.V));
+    float largest = largest4(cap.load(row, tile * kTile + lane * 4, shape.V));
     for (uint32_t t = tile + 1; t < min(tile + shape.group_tiles, end_tile); ++t) {
-      largest = fmaxf(largest, largest4(load_logits(row, t * kTile + lane * 4, shape.V)));
+      largest = fmaxf(largest, largest4(cap.load(row, t * kTile + lane * 4, shape.V)));
     }
     for (uint32_t offset = 1; offset < shape.lanes; offset <<= 1) {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
@@ -222,16 +250,17 @@ __device__ __forceinline__ void write_best(uint64_t* keys, uint32_t found, uint3
 }
 
 __global__ void __launch_bounds__(kThreads)
-    select_kernel(const float* logits, const __grid_constant__ SelectShape shape, const uint32_t* wanted,
-                  const __grid_constant__ SelectScratch scratch, int32_t* tokens, float* values, uint32_t* counts) {
+    select_kernel(float* logits, const __grid_constant__ SelectCap cap, const __grid_constant__ SelectShape shape,
+                  const uint32_t* wanted, const __grid_constant__ SelectScratch scratch, int32_t* tokens, float* values,
+                  uint32_t* counts) {
   extern __shared__ __align__(16) uint64_t keys[];
   __shared__ SelectShared s;
   wait_for_predecessor();
   release_successor();
   const uint32_t row = blockIdx.y;
-  const float* from = logits + static_cast<uint64_t>(row) * shape.V;
+  float* from = logits + static_cast<uint64_t>(row) * shape.V;
   float* maxima = scratch.maxima + static_cast<uint64_t>(row) * kSelectGroups;
-  find_maxima(from, shape, maxima);
+  find_maxima(from, cap, shape, maxima);
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -266,7 +295,7 @@ __global__ void softcap_kernel(float* logits, uint64_t count, float cap, uint32_
   if (i >= count) return;
   const float v = logits[i];
   if (!isfinite(v)) *non_finite = 1;
-  if (cap > 0.0f) logits[i] = cap * tanhf(v / cap);
+  logits[i] = capped(v, cap);
 }
 
 // Groups of as few logits as leave at most kSelectGroups of them. There are then more than half as many, twice the
@@ -296,14 +325,21 @@ void softcap(float* logits, uint64_t count, float cap, uint32_t* non_finite, con
          cap, non_finite);
 }
 
-void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
-                 int32_t* tokens, float* values, uint32_t* counts, const Launch& how) {
+void softcap_and_select(float* logits, float cap, uint32_t* non_finite, uint32_t rows, uint32_t V, const uint32_t* k,
+                        const SelectScratch& scratch, int32_t* tokens, float* values, uint32_t* counts,
+                        const Launch& how) {
   const SelectShape shape = shape_of(V, rows);
   const uint32_t tiles = (V + kTile - 1) / kTile;
   constexpr size_t kShared = kSelectCapacity * sizeof(uint64_t);
   allow_shared_memory(select_kernel, kShared, "select");
   launch("select", select_kernel, dim3((tiles + shape.block_tiles - 1) / shape.block_tiles, rows), dim3(kThreads),
-         kShared, how, logits, shape, k, scratch, tokens, values, counts);
+         kShared, how, logits, SelectCap{cap, non_finite}, shape, k, scratch, tokens, values, counts);
+}
+
+void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
+                 int32_t* tokens, float* values, uint32_t* counts, const Launch& how) {
+  // Without a place to note them nothing is written to the logits.
+  softcap_and_select(const_cast<float*>(logits), 0.0f, nullptr, rows, V, k, scratch, tokens, values, counts, how);
 }
 
 }  // namespace carat::cuda

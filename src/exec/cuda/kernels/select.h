@@ -23,6 +23,11 @@ inline constexpr uint32_t kSelectOverflow = 0xffffffffu;
 void select_best(const float* logits, uint32_t rows, uint32_t V, const uint32_t* k, const SelectScratch& scratch,
                  int32_t* tokens, float* values, uint32_t* counts, const Launch& how);
 
+// The same for logits that the soft-cap has yet to be applied to, as softcap() does.
+void softcap_and_select(float* logits, float cap, uint32_t* non_finite, uint32_t rows, uint32_t V, const uint32_t* k,
+                        const SelectScratch& scratch, int32_t* tokens, float* values, uint32_t* counts,
+                        const Launch& how);
+
 // values[i] = logits[tokens[i]].
 void pick_logits(const float* logits, const int32_t* tokens, uint32_t count, float* values, const Launch& how);
 
