@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "exec/cuda/kernels/token_shape.h"
@@ -33,9 +32,7 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
   const auto product = [&](const model::Matrix& m, uint32_t groups, uint32_t deal = 1, uint32_t copies = 1) {
     products.push_back({packing_of(m.format), groups, deal, steps_of(m.cols) * copies, steps_of(m.cols)});
   };
-  uint32_t pairs[2] = {};  // of both kinds of layers
   for (const model::Layer& layer : config.layers) {
-    pairs[layer.sliding ? 1 : 0] = std::max(pairs[layer.sliding ? 1 : 0], layer.hd / 2);
     const model::LayerWeights& weights = model.weights().layers[layer.index];
     if (layer.hd != 256 && layer.hd != 512) return fmt::format("head size {}", layer.hd);
     if (layer.H / layer.Hkv > kTokenMaxHeads || layer.Hkv > gpu.sm_count) return "the number of heads";
@@ -62,7 +59,6 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
     product(weights.ffn_gate_up_exps.empty() ? weights.ffn_gate_exps : weights.ffn_gate_up_exps,
             config.experts_used * config.F_expert / 2, kTokenRun / 2);
   }
-  if (pairs[0] + pairs[1] > kTokenMaxPairs) return "the head sizes";
   product(model.weights().output, config.V / kTokenRows);
   if (token_memory(products, config.d, gpu.sm_count, gpu.shared_memory).slots == 0) {
     return fmt::format("its weights in flight do not fit {} KB of shared memory", gpu.shared_memory / 1024);

@@ -18,7 +18,7 @@ struct TokenShared {
   alignas(16) float sums[8 * kTokenWarps];
   alignas(16) float4 factors[kTokenMaxPle / kTokenRows];
   float2 turns[kTokenMaxPairs];
-  alignas(16) uint32_t staging[kTokenPublishers][4][12];  // runs on their way out, four a warp
+  alignas(16) uint32_t staging[kTokenWarps][4][12];  // runs on their way out, four a warp
   uint32_t expert_ids[kTokenMaxExpertsUsed];
   float expert_weights[kTokenMaxExpertsUsed];
   uint32_t token, position, sequence, serial;
@@ -245,9 +245,7 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
                                        place);
     });
     token_barrier();
-    if ((threadIdx.x & ~31u) < now.list.groups) {
-      publish_results(now, partial, shared.factors, shared.expert_weights, shared.staging, serial, job);
-    }
+    publish_results(now, partial, shared.factors, shared.expert_weights, shared.staging, serial, job);
   }
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   // Every other block has read the serial: this one could not have come so far without their results.

@@ -388,7 +388,7 @@ __device__ __forceinline__ void publish_geglu(const WindowStage& now, const floa
   const TokenProduct& p = now.stage.product;
   const uint32_t count = p.chunks.cuts * p.chunks.slices, lane8 = threadIdx.x % 8;
 #pragma unroll 1
-  for (uint32_t first = threadIdx.x & ~31u; first < now.list.groups; first += 32 * kTokenPublishers) {
+  for (uint32_t first = threadIdx.x & ~31u; first < now.list.groups; first += kTokenThreads) {
     const uint32_t g = first + threadIdx.x % 32;
     const bool valid = g < now.list.groups;
     const float4 v = group_sums(partial, valid ? g : 0, count);
@@ -428,7 +428,6 @@ __device__ __noinline__ void publish_results(const WindowStage& now, const float
   const TokenProduct& p = now.stage.product;
   const uint32_t tag = stage_tag(serial, p.made), count = p.chunks.cuts * p.chunks.slices;
   if (p.output == TokenOutput::kGeglu) {
-    if (threadIdx.x / 32 >= kTokenPublishers) return;
     return publish_geglu(now, partial, expert_weights, staging[threadIdx.x / 32], tag);
   }
 #pragma unroll 1

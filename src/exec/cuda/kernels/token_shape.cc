@@ -77,9 +77,7 @@ TokenChunks token_chunks(const TokenWeights& weights, uint32_t slot_bytes, uint3
   for (uint32_t slices = 1; slices <= std::min(turns, kTokenWarps); ++slices) {
     if (slices > 1 && most_tasks * slices > kPartialSums) break;
     const uint32_t length = divide_up(turns, slices), rounds = divide_up(most_tasks * slices, kTokenWarps);
-    // Warps take turns at four schedulers and each waits for its own results; a stage that streams ends a task later.
-    const double task = length + kTaskCost;
-    const double cost = 4 * rounds * task + most_tasks * slices * task / 4 + (most_tasks >= 8 ? 4 * length : 0);
+    const double cost = rounds * (length + kTaskCost) + length;
     if (slices > 1 && cost >= least) continue;
     least = cost;
     chunks.slice_steps = length * lane_steps;

@@ -11,7 +11,6 @@ namespace carat::cuda {
 inline constexpr uint32_t kTokenThreads = 512;  // of a block that compute; one warp more loads the weights
 inline constexpr uint32_t kTokenLoaders = 128;  // threads: registers are handed over by four warps at a time
 inline constexpr uint32_t kTokenWarps = kTokenThreads / 32;
-inline constexpr uint32_t kTokenPublishers = 4;   // warps that hand out the results of GEGLU
 inline constexpr uint32_t kTokenLoaderWarps = 3;  // that copy weights, slots in turn; the fourth describes stages
 inline constexpr uint32_t kTokenRows = 4;         // weight rows a warp multiplies together: a row group
 inline constexpr uint32_t kTokenWindow = 4;       // descriptions of stages in shared memory
@@ -19,11 +18,11 @@ inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
 inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
 inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
 inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
-inline constexpr uint32_t kTokenMaxPairs = 384;   // rotation angles of both kinds of layers together
+inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kinds of layers together
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
 inline constexpr uint32_t kTokenStageBytes = 368;     // at least what the description of a stage takes
-inline constexpr uint32_t kTokenSharedBytes = 10240;  // at least what a block needs besides the parts below
+inline constexpr uint32_t kTokenSharedBytes = 14336;  // at least what a block needs besides the parts below
 
 // What the blocks exchange: values with the number of the stage that made them, stored and read as one.
 // token_exchange.cuh says how.
