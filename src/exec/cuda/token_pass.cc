@@ -73,6 +73,7 @@ class TokenProgram {
     memory_ = token_memory(products, config_.d, blocks_, executor_.gpu_.shared_memory);
     CARAT_CHECK(memory_.slots > 0);
     for (TokenStage& stage : stages_) {
+      if (stage.kind == TokenKind::kAttention) stage.attention.slot_shift = token_cache_shift(memory_.slot_bytes);
       if (stage.kind != TokenKind::kProduct) continue;
       TokenProduct& product = stage.product;
       product.chunks = token_chunks(weights_of(product), memory_.slot_bytes, blocks_);
@@ -198,6 +199,7 @@ class TokenProgram {
     attention.q_norm = weights.q_norm;
     attention.k_norm = layer.owns_kv ? weights.k_norm : weights.q_norm;
     attention.kv = executor_.kv_of(layer.index);
+    attention.kv_stage = layer.owns_kv ? 0 : attention_stages_[layer.kv_source];
     attention.qkv = to_.qkv;
     attention.qkv_stage = made_;
     attention.most_splits = token_splits(layer.Hkv, blocks_);
@@ -205,6 +207,7 @@ class TokenProgram {
     attention.stats = to_.stats;
     attention.out = to_.attention;
     add(TokenKind::kAttention, Step::kAttention).attention = attention;
+    attention_stages_[layer.index] = made_;
     add(TokenKind::kCombine, Step::kHeads).attention = attention;
     TokenProduct output = reads(TokenInput::kVector, to_.attention, layer.H * layer.hd);
     output.out = to_.delta;
@@ -293,6 +296,8 @@ class TokenProgram {
   const TokenBuffers& to_;
   uint32_t blocks_;
   TokenMemory memory_;
+  // The number of each layer's attention stage.
+  std::vector<uint32_t> attention_stages_ = std::vector<uint32_t>(config_.L);
   uint32_t made_ = 0;  // the number of the newest results
   uint32_t ple_stage_ = 0;
   uint32_t layer_ = 0;

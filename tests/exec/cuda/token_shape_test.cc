@@ -105,6 +105,14 @@ TEST(TokenShape, FactorsOfAPieceFitTheirLinesWhereverItBegins) {
   }
 }
 
+TEST(TokenShape, SlotsTakeWholeRowsOfTheCache) {
+  for (uint32_t slot = 10 * 1024; slot <= 24 * 1024; slot += 256) {
+    const uint32_t rows = 1u << token_cache_shift(slot);
+    EXPECT_TRUE(rows == 8 || rows == 16) << slot;
+    EXPECT_LE(rows * token_cache_row(kTokenDeepDims), slot);
+  }
+}
+
 TEST(TokenShape, SplitsUseEveryBlockOnce) {
   EXPECT_EQ(token_splits(1, kBlocks), 132u);
   EXPECT_EQ(token_splits(16, kBlocks), 8u);

@@ -22,6 +22,7 @@ struct TokenShared {
   uint32_t expert_ids[kTokenMaxExpertsUsed];
   float expert_weights[kTokenMaxExpertsUsed];
   uint32_t token, position, sequence, serial;
+  AttentionCall attention;
   uint32_t routed;  // the stage whose experts were chosen last
   uint32_t begun;   // stages begun
 };
@@ -117,23 +118,14 @@ __device__ void per_layer_inputs(const TokenPerLayer& job, uint32_t token, float
 }
 
 // Everything but the products.
-__device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJob& job, unsigned char* region,
-                                            const TokenShared& shared, uint32_t serial) {
+__device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJob& job, const TokenShared& shared,
+                                            uint32_t serial) {
   const TokenStage& stage = now.stage;
   if (stage.kind == TokenKind::kPerLayerInputs) {
     per_layer_inputs(stage.per_layer, shared.token, job.eps, serial, stage.number);
     return;
   }
-  const TokenAttention& a = stage.attention;
-  if (stage.kind == TokenKind::kCombine) {
-    combine_attention(a, now.share, serial, stage.number);
-  } else if (a.shape.hd == 256) {
-    attend<256>(a, now.share, job, region, shared.turns + a.first_pair, shared.position, shared.sequence, serial,
-                stage.number);
-  } else {
-    attend<512>(a, now.share, job, region, shared.turns + a.first_pair, shared.position, shared.sequence, serial,
-                stage.number);
-  }
+  combine_attention(stage.attention, now.share, serial, stage.number);
 }
 
 __device__ __forceinline__ void prepare_activations(const WindowStage& now, const TokenJob& job, unsigned char* region,
@@ -202,6 +194,8 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
     shared.sequence = *job.control.sequence;
     shared.serial = *job.control.serial;
     shared.routed = shared.begun = 0;
+    shared.attention = {region,  shared.turns,          shared.position,       shared.sequence, shared.serial,
+                        job.eps, shared_address(slots), job.memory.slot_bytes, job.memory.slots};
   }
   __syncthreads();
   if (warp >= kTokenWarps) {
@@ -209,7 +203,7 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
     const uint32_t loader = warp - kTokenWarps;
     if (loader < kTokenLoaderWarps) {
       WeightLoader(shared_address(slots), barriers, job.memory, shared.expert_ids, loader)
-          .run(job, shared.loading[loader], &shared.routed);
+          .run(job, shared.loading[loader], &shared.routed, &shared.begun, shared.position, shared.sequence);
     } else {
       describe_stages(job, shared);
     }
@@ -224,8 +218,13 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
     const uint32_t serial = shared.serial;
     if (threadIdx.x == 0) *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
     if (job.trace != nullptr && blockIdx.x == 0 && threadIdx.x == 0) job.trace[index] = clock64();
+    if (now.stage.kind == TokenKind::kAttention) {
+      place = attend(now, shared.attention, barriers, place);
+      token_barrier();
+      continue;
+    }
     if (now.stage.kind != TokenKind::kProduct) {
-      other_stage(now, job, region, shared, serial);
+      other_stage(now, job, shared, serial);
       token_barrier();
       continue;
     }

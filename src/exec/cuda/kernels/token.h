@@ -88,10 +88,12 @@ struct TokenAttention {
   const float* q_norm;
   const float* k_norm;
   KvView kv;
+  uint32_t kv_stage;    // not `owns`: the attention stage that writes the token's own key and value
+  uint32_t slot_shift;  // logarithm of the rows a slot of the ring takes
   const TaggedQuad* qkv;
   uint32_t qkv_stage;
   uint32_t most_splits;  // row length of the partial results
-  TaggedQuad* partial;   // [H][most_splits][hd / 4]
+  TaggedQuad* partial;   // [H][hd / 4][most_splits]
   Tagged* stats;         // [H][most_splits][2]: maximum of score * log2(e), sum
   TaggedQuad* out;       // [H * hd / 4]
 };

@@ -2,44 +2,30 @@
 
 // Device code: attention of one token. The visible keys are cut into tiles of 64 positions; every KV head's tiles are
 // dealt out to as many blocks as there are (or as the chip has for a head). A block takes the query heads of its KV
-// head (at most 16) as the rows of tensor-core tiles:
+// head (at most 16) as the rows of tensor-core tiles. Where a block has few tiles, it loads them itself, straight to
+// the fragments:
 //   scores   warp w: keys 8 (w / 2) ..., half w % 2 of the head's dimensions; K goes from memory to B fragments as it
 //            lies, because the order of the dimensions does not matter as long as Q's is the same
 //   softmax  warp h: head h
 //   output   warp w: a sixteenth of the dimensions, all 64 keys; V's fragments are pairs of keys, put together from
 //            two loads
-// Where several blocks share a KV head, a second stage puts their results together.
-#include "exec/cuda/kernels/token_residual.cuh"
+// and where it has many, they come through the ring (token_attention_deep.cuh). Where several blocks share a KV head, a
+// second stage puts their results together.
+#include "exec/cuda/kernels/token_attention_deep.cuh"
 
 namespace carat::cuda {
 
-inline constexpr uint32_t kTileKeys = kTokenTile;
-inline constexpr uint32_t kScoreStride = kTileKeys + 4;   // floats
-inline constexpr uint32_t kChanceStride = kTileKeys + 8;  // halves
-inline constexpr uint32_t kQueryPad = 32;                 // halves: neighbouring heads lie 64 bytes of banks apart
-inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr uint32_t kScoreStride = kTileKeys + 4;  // floats
+inline constexpr uint32_t kQueryPad = 64;                // bytes: neighbouring heads lie that much of the banks apart
 
 struct TokenAttentionShared {
-  __half* q;       // [16][hd + kQueryPad]
-  float* scores;   // [2][16][kScoreStride]
-  __half* chance;  // [16][kChanceStride]
-  float* largest;  // [16]
-  float* sum;      // [16]
-  float* keep;     // [16]
-  __half* newest;  // [512] the token's own key
+  alignas(16) unsigned char q[kTokenMaxHeads * (512 * 2 + kQueryPad)];  // [16] rows of hd halves
+  alignas(16) float scores[2 * kTokenMaxHeads * kScoreStride];          // of either half of the dimensions
+  alignas(16) __half chance[kTokenMaxHeads * kChanceStride];
+  float largest[kTokenMaxHeads], sum[kTokenMaxHeads], keep[kTokenMaxHeads];
+  alignas(16) __half newest_key[512];  // the token's own
 };
-
-__device__ __forceinline__ TokenAttentionShared attention_shared(unsigned char* region) {
-  TokenAttentionShared s;
-  s.q = reinterpret_cast<__half*>(region);
-  s.scores = reinterpret_cast<float*>(s.q + kTokenMaxHeads * (512 + kQueryPad));
-  s.chance = reinterpret_cast<__half*>(s.scores + 2 * kTokenMaxHeads * kScoreStride);
-  s.largest = reinterpret_cast<float*>(s.chance + kTokenMaxHeads * kChanceStride);
-  s.sum = s.largest + kTokenMaxHeads;
-  s.keep = s.sum + kTokenMaxHeads;
-  s.newest = reinterpret_cast<__half*>(s.keep + kTokenMaxHeads);
-  return s;
-}
+static_assert(sizeof(TokenAttentionShared) <= token_attention_bytes());
 
 __device__ __forceinline__ uint4 load_cache_16(const __half* p) {
   uint4 v;
@@ -60,18 +46,15 @@ __device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefe
 
 template <int kHd>
 struct TokenAttentionBlock {
-  static constexpr uint32_t kQueryStride = kHd + kQueryPad;
-  static constexpr int kScoreChunks = kHd / 64;  // of 32 dimensions, of this warp's half
-  static constexpr int kLaneDims = kHd / 128;    // consecutive dimensions of V a lane loads: 2 or 4
-  static constexpr int kKeySteps = kTileKeys / 16;
+  static constexpr uint32_t kQueryRow = kHd * 2 + kQueryPad;  // bytes
+  static constexpr int kScoreChunks = kHd / 64;               // of 32 dimensions, of this warp's half
+  static constexpr int kLaneDims = kHd / 128;                 // consecutive dimensions of V a lane loads: 2 or 4
 
   const TokenAttention& a;
-  TokenAttentionShared s;
-  const float2* turns;                      // rotation of this kind of layer
-  uint32_t position, slot, kv_head, group;  // slot: of the position in the cache
-  const __half* keys;                       // of this sequence and KV head
+  TokenAttentionShared& s;
+  uint32_t position, slot, group;  // slot: of the position in the cache
+  const __half* keys;              // of this sequence and KV head
   const __half* values;
-  float eps;
   uint32_t warp, lane;
 
   // Tiles before the position's lie before it, or at the end of the ring.
@@ -94,74 +77,12 @@ struct TokenAttentionBlock {
     for (uint32_t i = threadIdx.x; i < kLines; i += kTokenThreads) prefetch_l2(values + slot_offset(tile) + i * 64);
   }
 
-  // Head `index` of the QKV product, normalised and (unless it is a value) rotated. A lane holds pairs of dimensions
-  // (j, j + hd / 2), four neighbouring ones at a time.
-  __device__ void head(uint32_t index, const float* norm, bool rotate, uint32_t tag, __half* to, __half* copy) const {
-    constexpr int kRuns = kHd / 256;
-    float4 low[kRuns], high[kRuns];
-    float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      const uint32_t j = 4 * lane + 128 * i;
-      low[i] = await4(a.qkv + (index * kHd + j) / 4, tag);
-      high[i] = await4(a.qkv + (index * kHd + kHd / 2 + j) / 4, tag);
-      squares += dot4(low[i]) + dot4(high[i]);
-    }
-    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(kHd) + eps);
-#pragma unroll
-    for (int i = 0; i < kRuns; ++i) {
-      const uint32_t j = 4 * lane + 128 * i;
-      float l[4] = {low[i].x, low[i].y, low[i].z, low[i].w}, h[4] = {high[i].x, high[i].y, high[i].z, high[i].w};
-      const float4 low_norm = *reinterpret_cast<const float4*>(norm + j);
-      const float4 high_norm = *reinterpret_cast<const float4*>(norm + kHd / 2 + j);
-      const float wl[4] = {low_norm.x, low_norm.y, low_norm.z, low_norm.w};
-      const float wh[4] = {high_norm.x, high_norm.y, high_norm.z, high_norm.w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        l[e] *= factor, h[e] *= factor;
-        if (!rotate) continue;
-        l[e] *= wl[e], h[e] *= wh[e];
-        if (j + e >= a.pairs) continue;
-        const float2 turn = turns[j + e];
-        const float turned = l[e] * turn.x - h[e] * turn.y;
-        h[e] = l[e] * turn.y + h[e] * turn.x;
-        l[e] = turned;
-      }
-      const uint2 first = make_uint2(pack_half2(l[0], l[1]), pack_half2(l[2], l[3]));
-      const uint2 second = make_uint2(pack_half2(h[0], h[1]), pack_half2(h[2], h[3]));
-      *reinterpret_cast<uint2*>(to + j) = first;
-      *reinterpret_cast<uint2*>(to + kHd / 2 + j) = second;
-      if (copy == nullptr) continue;
-      *reinterpret_cast<uint2*>(copy + j) = first;
-      *reinterpret_cast<uint2*>(copy + kHd / 2 + j) = second;
-    }
-  }
-
-  // Queries to shared memory; with `newest` the token's own key and value to the cache.
-  __device__ void prepare(bool newest, uint32_t tag) const {
-    const uint32_t extra = newest && a.owns ? 2 : 0;
-#pragma unroll 1
-    for (uint32_t i = warp; i < group + extra; i += kTokenWarps) {
-      const bool is_query = i < group, is_value = i == group + 1;
-      uint32_t index = kv_head * group + i;
-      __half* to = s.q + i * kQueryStride;
-      if (!is_query) {
-        index = a.shape.H + (is_value && !a.v_from_k ? a.shape.Hkv : 0) + kv_head;
-        to = const_cast<__half*>(is_value ? values : keys) + static_cast<uint64_t>(slot) * kHd;
-      }
-      head(index, is_query ? a.q_norm : a.k_norm, !is_value, tag, to, i == group ? s.newest : nullptr);
-      if (!is_query) __threadfence();  // layers that share this cache read it from other SMs
-    }
-    // Rows of the tile without a head.
-    for (uint32_t i = threadIdx.x; i < (kTokenMaxHeads - group) * kQueryStride / 8; i += kTokenThreads) {
-      reinterpret_cast<uint4*>(s.q + group * kQueryStride)[i] = make_uint4(0, 0, 0, 0);
-    }
-    if (threadIdx.x < kTokenMaxHeads) {
-      s.largest[threadIdx.x] = -INFINITY;
-      s.sum[threadIdx.x] = 0.0f;
-    }
-    for (uint32_t i = threadIdx.x; i < kTokenMaxHeads * kChanceStride; i += kTokenThreads)
-      s.chance[i] = __ushort_as_half(0);
+  // Before the first tile. What belongs to heads that the group does not have is left as it lies: heads do not mix, and
+  // nobody looks at theirs.
+  __device__ void begin() const {
+    if (threadIdx.x >= kTokenMaxHeads) return;
+    s.largest[threadIdx.x] = -INFINITY;
+    s.sum[threadIdx.x] = 0.0f;
   }
 
   using Keys = uint4[kScoreChunks];
@@ -178,14 +99,14 @@ struct TokenAttentionBlock {
     if (warp / 2 * 8 + lane / 4 != position % kTileKeys) return;
 #pragma unroll
     for (int j = 0; j < kScoreChunks; ++j) {
-      k[j] = *reinterpret_cast<const uint4*>(s.newest + warp % 2 * (kHd / 2) + 8 * (lane % 4) + 32 * j);
+      k[j] = *reinterpret_cast<const uint4*>(s.newest_key + warp % 2 * (kHd / 2) + 8 * (lane % 4) + 32 * j);
     }
   }
 
   __device__ void load_values(uint32_t tile, Values& v) const {
     const __half* value = values + slot_offset(tile) + warp * (kHd / 16) + lane / 4 * kLaneDims;
 #pragma unroll
-    for (int step = 0; step < kKeySteps; ++step) {
+    for (int step = 0; step < static_cast<int>(kKeySteps); ++step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const __half* from = value + (16 * step + 2 * (lane % 4) + (i & 1) + 8 * (i / 2)) * kHd;
@@ -204,9 +125,9 @@ struct TokenAttentionBlock {
     float c[4] = {};
 #pragma unroll
     for (int j = 0; j < kScoreChunks; ++j) {
-      const uint4 q = *reinterpret_cast<const uint4*>(s.q + g * kQueryStride + first_dim + 32 * j);
+      const uint4 q = *reinterpret_cast<const uint4*>(s.q + g * kQueryRow + 2 * (first_dim + 32 * j));
       uint4 q8 = make_uint4(0, 0, 0, 0);
-      if (group > 8) q8 = *reinterpret_cast<const uint4*>(s.q + (g + 8) * kQueryStride + first_dim + 32 * j);
+      if (group > 8) q8 = *reinterpret_cast<const uint4*>(s.q + (g + 8) * kQueryRow + 2 * (first_dim + 32 * j));
       const uint32_t first[4] = {q.x, q8.x, q.y, q8.y}, second[4] = {q.z, q8.z, q.w, q8.w};
       multiply_add(c, first, k[j].x, k[j].y);
       multiply_add(c, second, k[j].z, k[j].w);
@@ -254,7 +175,7 @@ struct TokenAttentionBlock {
       out[j][2] *= keep[1], out[j][3] *= keep[1];
     }
 #pragma unroll
-    for (int step = 0; step < kKeySteps; ++step) {
+    for (int step = 0; step < static_cast<int>(kKeySteps); ++step) {
       const __half* p = s.chance + g * kChanceStride + 16 * step + 2 * t;
       const auto pair = [](const __half* at) { return *reinterpret_cast<const uint32_t*>(at); };
       uint32_t chance[4] = {pair(p), 0, pair(p + 8), 0};
@@ -269,55 +190,63 @@ struct TokenAttentionBlock {
   }
 
   // Column n of out[j] is dimension n * kLaneDims + j of the warp's, and a lane holds columns 2 t and 2 t + 1.
-  // to: the first head's; heads are `stride` quads apart.
-  __device__ void hand_out(const Fragment& out, TaggedQuad* to, uint32_t stride, bool divide, uint32_t tag) const {
+  __device__ void hand_out(const Fragment& out, const AttentionResults& results) const {
     const uint32_t g = lane / 4, dim = warp * (kHd / 16) + lane % 4 * 2 * kLaneDims;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const uint32_t head_of_group = g + 8 * row;
-      if (head_of_group >= group) continue;
-      const float factor = divide ? 1.0f / s.sum[head_of_group] : 1.0f;
+      const uint32_t head = g + 8 * row;
+      if (head >= group) continue;
+      const float factor = results.whole ? 1.0f / s.sum[head] : 1.0f;
       const auto value = [&](int i) { return out[i % kLaneDims][2 * row + i / kLaneDims] * factor; };
 #pragma unroll
       for (int q = 0; q < kLaneDims / 2; ++q) {
-        publish4(to + static_cast<uint64_t>(head_of_group) * stride + dim / 4 + q,
-                 make_float4(value(4 * q), value(4 * q + 1), value(4 * q + 2), value(4 * q + 3)), tag);
+        publish4(results.first + static_cast<uint64_t>((head * kHd + dim) / 4 + q) * results.stride,
+                 make_float4(value(4 * q), value(4 * q + 1), value(4 * q + 2), value(4 * q + 3)), results.tag);
       }
     }
   }
 };
 
-// A call of its own, so that what it keeps in registers does not push the state of the weights in flight out of them.
+// This block's share of an attention stage, where it is short. A call of its own, as everything that happens once a
+// stage.
 template <int kHd>
-__device__ __noinline__ void attend(const TokenAttention& a, const AttentionShare& share, const TokenJob& job,
-                                    unsigned char* region, const float2* turns, uint32_t position, uint32_t sequence,
-                                    uint32_t serial, uint32_t number) {
-  if (share.split >= share.splits) return;
-  const uint32_t kv_head = share.kv_head, split = share.split, first = share.first, end = share.end;
-  const uint64_t plane = static_cast<uint64_t>(sequence * a.shape.Hkv + kv_head) * a.kv.slots * kHd;
-  const TokenAttentionBlock<kHd> block{
-      a,           attention_shared(region), turns,          position, share.slot,       kv_head,
-      share.group, a.kv.k + plane,           a.kv.v + plane, job.eps,  threadIdx.x / 32, threadIdx.x % 32};
+__device__ __noinline__ void attend_short(const WindowStage& now, const AttentionCall& call) {
+  assume_shared(&now), assume_shared(&call);
+  using Block = TokenAttentionBlock<kHd>;
+  const TokenAttention& a = now.stage.attention;
+  const AttentionShare& share = now.share;
+  unsigned char* region = call.region;
+  assume_shared(region);
+  auto& s = *reinterpret_cast<TokenAttentionShared*>(region);
+  const uint64_t plane = static_cast<uint64_t>(call.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots * kHd;
+  const Block block{
+      a, s, call.position, share.slot, share.group, a.kv.k + plane, a.kv.v + plane, threadIdx.x / 32, threadIdx.x % 32};
+  const uint32_t first = share.first, end = share.end;
+  const bool newest = a.owns && share.split + 1 == share.splits;
   // The first tile's keys are on their way while the queries are waited for; the token's own follows.
-  const bool newest = split + 1 == share.splits;
   constexpr bool kEarly = kHd == 256;  // larger heads' keys would not fit the registers
-  typename TokenAttentionBlock<kHd>::Keys k;
+  typename Block::Keys k;
   if constexpr (kEarly) {
     block.load_keys(first, k);
     block.prefetch_values(first);
   } else {
     block.prefetch(first);
   }
-  block.prepare(newest, stage_tag(serial, a.qkv_stage));
-  typename TokenAttentionBlock<kHd>::Fragment out{};
+  // Its value is taken from the cache; where the scores will be, nobody looks at it.
+  auto* value = reinterpret_cast<__half*>(s.scores);
+  const TokenHeads<kHd, Block::kQueryRow> heads{a,     share,  call,       s.q,       s.newest_key,
+                                                value, newest, block.warp, block.lane};
+  heads.prepare();
+  // Layers that share this cache read it from other SMs.
+  if (heads.makes_key() || heads.makes_value()) __threadfence();
+  block.begin();
+  typename Block::Fragment out{};
   token_barrier();
 #pragma unroll 1
   for (uint32_t tile = first; tile < end; ++tile) {
-    typename TokenAttentionBlock<kHd>::Values v;
-    if (!kEarly || tile > first) {
-      block.load_keys(tile, k);
-    }
-    if (kEarly && newest && a.owns && tile + 1 == end) block.take_newest(k);
+    typename Block::Values v;
+    if (!kEarly || tile > first) block.load_keys(tile, k);
+    if (kEarly && newest && tile + 1 == end) block.take_newest(k);
     if (tile + 1 < end) block.prefetch(tile + 1);
     block.score(k);
     block.load_values(tile, v);
@@ -327,57 +256,28 @@ __device__ __noinline__ void attend(const TokenAttention& a, const AttentionShar
     block.add_values(v, out);
     // The next tile's scores are not read, nor its chances written, before the barrier between them.
   }
-  const uint32_t tag = stage_tag(serial, number), first_head = kv_head * block.group;
-  // With a single share there is nothing to put together: it is what the next stage would publish.
-  const bool whole = share.splits == 1;
-  TaggedQuad* to = whole ? a.out + first_head * (kHd / 4)
-                         : a.partial + (static_cast<uint64_t>(first_head) * a.most_splits + split) * (kHd / 4);
-  block.hand_out(out, to, (whole ? 1 : a.most_splits) * (kHd / 4), whole, whole ? tag + 1 : tag);
-  if (!whole && threadIdx.x < block.group) {
-    Tagged* stats = a.stats + (static_cast<uint64_t>(first_head + threadIdx.x) * a.most_splits + split) * 2;
-    publish(stats, block.s.largest[threadIdx.x], tag);
-    publish(stats + 1, block.s.sum[threadIdx.x], tag);
+  const AttentionResults results(a, share, call.serial, now.stage.number);
+  block.hand_out(out, results);
+  if (!results.whole && threadIdx.x < block.group) {
+    publish_stats(a, share.kv_head * share.group + threadIdx.x, share.split, s.largest[threadIdx.x], s.sum[threadIdx.x],
+                  results.tag);
   }
 }
 
-// The stage after attention, number `number`, puts the shares of all blocks together: a warp takes four neighbouring
-// dimensions of a head, its lanes the shares.
-__device__ __forceinline__ void combine_attention(const TokenAttention& a, const AttentionShare& keys, uint32_t serial,
-                                                  uint32_t number) {
-  if (keys.splits == 1) return;
-  const uint32_t tag = stage_tag(serial, number - 1), lane = threadIdx.x % 32, hd = a.shape.hd;
-  const uint32_t quads = a.shape.H * hd / 4;
-#pragma unroll 1
-  for (uint32_t q = blockIdx.x + gridDim.x * (threadIdx.x / 32); q < quads; q += gridDim.x * kTokenWarps) {
-    const uint32_t head = 4 * q / hd, dim = 4 * q % hd;
-    float largest = -INFINITY, sum = 0.0f;
-    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-    for (uint32_t split = lane; split < keys.splits; split += 32) {
-      const uint64_t row = static_cast<uint64_t>(head) * a.most_splits + split;
-      const float4 share = await4(a.partial + (row * hd + dim) / 4, tag);
-      const float share_max = await(a.stats + row * 2, tag), share_sum = await(a.stats + row * 2 + 1, tag);
-      const float now = fmaxf(largest, share_max);
-      const float keep = exp2_fast(largest - now), take = exp2_fast(share_max - now);
-      sum = sum * keep + share_sum * take;
-      total = make_float4(total.x * keep + share.x * take, total.y * keep + share.y * take,
-                          total.z * keep + share.z * take, total.w * keep + share.w * take);
-      largest = now;
-    }
-    float overall = largest;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1)
-      overall = fmaxf(overall, __shfl_xor_sync(0xffffffffu, overall, offset));
-    const float factor = exp2_fast(largest - overall);  // 0 for lanes without a share
-    sum = warp_sum(sum * factor);
-    total = make_float4(warp_sum(total.x * factor), warp_sum(total.y * factor), warp_sum(total.z * factor),
-                        warp_sum(total.w * factor));
-    if (lane == 0) {
-      const float scale = 1.0f / sum;
-      publish4(a.out + q, make_float4(total.x * scale, total.y * scale, total.z * scale, total.w * scale),
-               stage_tag(serial, number));
-    }
+// The attention stage: this block's share of it. Returns the place in the ring behind it.
+__device__ __forceinline__ RingPlace attend(const WindowStage& now, const AttentionCall& call,
+                                            const RingBarriers& barriers, RingPlace place) {
+  if (now.share.split >= now.share.splits) return place;
+  if (through_ring(now.stage.attention, now.share)) {
+    return now.share.group <= 8 ? attend_deep<1>(now, call, barriers, place)
+                                : attend_deep<2>(now, call, barriers, place);
   }
+  if (now.stage.attention.shape.hd == 256) {
+    attend_short<256>(now, call);
+  } else {
+    attend_short<512>(now, call);
+  }
+  return place;
 }
 
 }  // namespace carat::cuda

@@ -56,6 +56,19 @@ __device__ __forceinline__ AttentionShare attention_share(const TokenAttention& 
   return share;
 }
 
+// Visible rows of a tile of 64.
+struct TileRows {
+  uint32_t first, last;
+};
+__device__ __forceinline__ TileRows tile_rows(const AttentionShare& share, uint32_t tile, uint32_t position) {
+  const uint32_t at = tile * kTokenTile;
+  return {share.begin > at ? share.begin - at : 0, min(position - at, kTokenTile - 1)};
+}
+// Whether a share's keys and values come through the ring (token_attention_deep.cuh).
+__device__ __forceinline__ bool through_ring(const TokenAttention& a, const AttentionShare& share) {
+  return a.shape.hd == kTokenDeepDims && share.end - share.first >= kTokenDeepTiles;
+}
+
 // A stage as it lies in shared memory, with this block's part of it: worked out ahead, because divisions take long.
 struct WindowStage {
   TokenStage stage;
@@ -160,13 +173,21 @@ class WeightLoader {
 
   // Stages [0, job.stage_count) one after the other. `descriptions`: two stages of this warp's own. `routed`: counted
   // up to a stage's number once its experts are chosen.
-  __device__ void run(const TokenJob& job, TokenStage* descriptions, const volatile uint32_t* routed) {
+  // `begun`: the number of the stage that the others have begun.
+  __device__ void run(const TokenJob& job, TokenStage* descriptions, const volatile uint32_t* routed,
+                      const volatile uint32_t* begun, uint32_t position, uint32_t sequence) {
     uint4 words = fetch(job, 0);
     for (uint32_t index = 0; index < job.stage_count; ++index) {
       TokenStage& stage = descriptions[index % 2];
       if (lane_ < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&stage)[lane_] = words;
       __syncwarp();
       words = fetch(job, index + 1);
+      if (stage.kind == TokenKind::kAttention) {
+        const AttentionShare share = attention_share(stage.attention, position);
+        if (!through_ring(stage.attention, share)) continue;
+        if (!stage.attention.owns) wait_for_writer(stage.attention, begun);
+        load_cache(stage.attention, share, position, sequence);
+      }
       if (stage.kind != TokenKind::kProduct) continue;
       if (stage.product.router != nullptr) {
         while (*routed < stage.number) {
@@ -183,6 +204,61 @@ class WeightLoader {
     static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16);
     if (index >= job.stage_count || lane_ >= sizeof(TokenStage) / 16) return make_uint4(0, 0, 0, 0);
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
+  }
+
+  // Another layer's attention wrote the token's own key and value, on another SM. Two stages later their results make
+  // the output product, the stage after that takes all of its rows: once the next has begun, they are there.
+  __device__ void wait_for_writer(const TokenAttention& a, const volatile uint32_t* begun) const {
+    while (*begun < a.kv_stage + 4) {
+    }
+    __threadfence();
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+    __syncwarp();
+  }
+
+  // This block's share of a long attention stage, tile after tile: keys, then values. A lane copies a row.
+  __device__ void load_cache(const TokenAttention& a, const AttentionShare& share, uint32_t position,
+                             uint32_t sequence) {
+    constexpr uint32_t hd = kTokenDeepDims;
+    const uint32_t slot_keys = 1u << a.slot_shift;
+    const uint64_t plane = static_cast<uint64_t>(sequence * a.shape.Hkv + share.kv_head) * a.kv.slots;
+#pragma unroll 1
+    for (uint32_t tile = share.first; tile < share.end; ++tile) {
+      // Tiles before the position's lie before it, or at the end of the ring of positions.
+      const uint32_t back = position - tile * kTokenTile;
+      const uint64_t first = plane + (share.slot >= back ? share.slot : share.slot + a.kv.slots) - back;
+      const TileRows rows = tile_rows(share, tile, position);
+#pragma unroll 1
+      for (uint32_t kind = 0; kind < 2; ++kind) {
+        const __half* from = (kind == 0 ? a.kv.k : a.kv.v) + first * hd;
+#pragma unroll 1
+        for (uint32_t chunk = rows.first >> a.slot_shift; chunk <= rows.last >> a.slot_shift; ++chunk) {
+          if (turn_ != 0) {
+            --turn_;
+            place_.advance(memory_.slots);
+            continue;
+          }
+          turn_ = kTokenLoaderWarps - 1;
+          barrier_wait(barriers_.empty + place_.slot * 8, place_.parity ^ 1);
+          const uint32_t row = chunk * slot_keys + lane_;
+          if (lane_ < slot_keys && row >= rows.first && row <= rows.last) copy_cache_row(from + row * hd);
+          __syncwarp();
+          if (lane_ == 0) barrier_arrive(barriers_.full + place_.slot * 8);
+          place_.advance(memory_.slots);
+        }
+      }
+    }
+  }
+
+  __device__ void copy_cache_row(const __half* from) const {
+    constexpr uint32_t hd = kTokenDeepDims;
+    const uint32_t barrier = barriers_.full + place_.slot * 8;
+    const uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + lane_ * token_cache_row(hd);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(hd * 2) : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),
+        "l"(from), "r"(hd * 2), "r"(barrier)
+        : "memory");
   }
 
   // A lane copies the same plane of the same run of every slot. What it needs for that is worked out once a product:

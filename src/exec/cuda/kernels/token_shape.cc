@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kLeastSlots = 4;  // fewer would not keep the memory busy
 constexpr uint32_t kSmallestSlot = 14 * 1024, kLargestSlot = 24 * 1024, kSlotStride = 256;
+static_assert(kSmallestSlot >= 8 * token_cache_row(kTokenDeepDims));
 // More would take shared memory from the ring: beyond this, warps share no row groups.
 constexpr uint32_t kPartialSums = 640;
 constexpr double kTaskCost = 1.5;  // of beginning and ending a task, in what a warp multiplies at a time
@@ -118,11 +119,6 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
     }
   }
   return best;
-}
-
-uint32_t token_attention_bytes() {
-  // Queries, two halves of the scores, probabilities, three words a head, a key: token_attention.cuh.
-  return kTokenMaxHeads * ((512 + 32) * 2 + 2 * (64 + 4) * 4 + (64 + 8) * 2 + 3 * 4) + 512 * 2;
 }
 
 uint32_t token_splits(uint32_t kv_heads, uint32_t blocks) { return std::max(1u, blocks / kv_heads); }

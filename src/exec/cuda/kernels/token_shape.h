@@ -79,7 +79,19 @@ struct TokenMemory {
 };
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory);
 
-uint32_t token_attention_bytes();
+// Attention over so many tiles a block takes its keys and values through the ring of weights, where heads have this
+// size: that of the layers that see everything.
+inline constexpr uint32_t kTokenDeepTiles = 2, kTokenDeepDims = 512;
+// Bytes of a row of keys or values there; neighbouring rows begin 16 bytes of banks apart.
+constexpr uint32_t token_cache_row(uint32_t hd) { return hd * 2 + 16; }
+// Logarithm of the rows that a slot takes: 8 or 16.
+constexpr uint32_t token_cache_shift(uint32_t slot_bytes) {
+  return slot_bytes >= 16 * token_cache_row(kTokenDeepDims) ? 4 : 3;
+}
+constexpr uint32_t token_attention_bytes() {
+  // Queries, two halves of the scores, probabilities, three words a head, a key: token_attention.cuh.
+  return kTokenMaxHeads * ((512 + 32) * 2 + 2 * (kTokenTile + 4) * 4 + (kTokenTile + 8) * 2 + 3 * 4) + 512 * 2;
+}
 // Blocks that share the keys of one KV head at most.
 uint32_t token_splits(uint32_t kv_heads, uint32_t blocks);
 

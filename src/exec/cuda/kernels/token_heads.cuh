@@ -1,0 +1,242 @@
+#pragma once
+
+// Device code: what both kinds of attention of the token kernel share: the call, the queries and the token's own key
+// and value, and how results are handed on.
+#include "exec/cuda/kernels/token_residual.cuh"
+
+namespace carat::cuda {
+
+inline constexpr uint32_t kTileKeys = kTokenTile;
+inline constexpr uint32_t kKeySteps = kTileKeys / 16;     // of a product with values
+inline constexpr uint32_t kChanceStride = kTileKeys + 8;  // halves
+inline constexpr uint32_t kKeyWarp = 8, kValueWarp = 9;   // that make the token's own key and value
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// What does not change during a token; in shared memory, because a call's arguments take registers.
+struct AttentionCall {
+  unsigned char* region;
+  const float2* turns;  // rotations of all kinds of layers
+  uint32_t position, sequence, serial;
+  float eps;
+  uint32_t slots_at, slot_bytes, slot_count;  // of the ring
+};
+
+// Two neighbouring values in one store; each on its own cannot be torn.
+__device__ __forceinline__ void publish_two(Tagged* at, float first, float second, uint32_t tag) {
+  const uint64_t high = static_cast<uint64_t>(tag) << 32;
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(high | __float_as_uint(first)),
+               "l"(high | __float_as_uint(second))
+               : "memory");
+}
+__device__ __forceinline__ ulonglong2 load_two(const Tagged* at) {
+  ulonglong2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+  return v;
+}
+__device__ __forceinline__ bool both_have(const ulonglong2& two, uint32_t tag) {
+  return static_cast<uint32_t>(two.x >> 32) == tag && static_cast<uint32_t>(two.y >> 32) == tag;
+}
+
+// A share's largest score (times log2(e)) and sum, of head `head`.
+__device__ __forceinline__ void publish_stats(const TokenAttention& a, uint32_t head, uint32_t split, float largest,
+                                              float sum, uint32_t tag) {
+  publish_two(a.stats + (static_cast<uint64_t>(head) * a.most_splits + split) * 2, largest, sum, tag);
+}
+
+// Where results go: all of a head's, or this block's share of them for the next stage to put together. Quads of
+// neighbouring dimensions are `stride` apart.
+struct AttentionResults {
+  TaggedQuad* first;  // of the block's first head
+  uint32_t stride, tag;
+  bool whole;
+  __device__ AttentionResults(const TokenAttention& a, const AttentionShare& share, uint32_t serial, uint32_t number) {
+    const uint64_t quad = share.kv_head * share.group * (a.shape.hd / 4);
+    whole = share.splits == 1;
+    // With a single share there is nothing to put together: it is what the next stage would publish.
+    first = whole ? a.out + quad : a.partial + quad * a.most_splits + share.split;
+    stride = whole ? 1 : a.most_splits;
+    tag = stage_tag(serial, whole ? number + 1 : number);
+  }
+};
+
+// Queries to shared memory, kQueryRow bytes apart, and the token's own key and value.
+template <int kHd, uint32_t kQueryRow>
+struct TokenHeads {
+  const TokenAttention& a;
+  const AttentionShare& share;
+  const AttentionCall& call;
+  unsigned char* queries;
+  __half *newest_key, *newest_value;
+  bool newest;  // this block makes them
+  uint32_t warp, lane;
+
+  // Head `index` of the QKV product, normalised and (unless it is a value) rotated, to `to` and, unless it is null, to
+  // `copy`. A lane holds pairs of dimensions (j, j + hd / 2), four neighbouring ones at a time.
+  __device__ void head(uint32_t index, const float* norm, bool rotate, uint32_t tag, __half* to, __half* copy) const {
+    constexpr int kRuns = kHd / 256;
+    const auto column = [&](int i) { return 4 * lane + 128 * (i / 2) + i % 2 * (kHd / 2); };
+    float4 weight[2 * kRuns], v[2 * kRuns];
+#pragma unroll
+    for (int i = 0; i < 2 * kRuns; ++i) weight[i] = *reinterpret_cast<const float4*>(norm + column(i));
+    QuadWord words[2 * kRuns];
+    bool ready;
+    do {
+      ready = true;
+#pragma unroll
+      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged(a.qkv + (index * kHd + column(i)) / 4);
+#pragma unroll
+      for (int i = 0; i < 2 * kRuns; ++i) ready = ready && words[i].has(tag);
+    } while (!ready);
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2 * kRuns; ++i) {
+      v[i] = words[i].values();
+      squares += dot4(v[i]);
+    }
+    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(kHd) + call.eps);
+#pragma unroll
+    for (int i = 0; i < 2 * kRuns; ++i) {
+      v[i] = scaled(v[i], factor, rotate ? weight[i] : make_float4(1.0f, 1.0f, 1.0f, 1.0f));
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kRuns; i += 2) {
+      const uint32_t j = column(i);
+      float l[4] = {v[i].x, v[i].y, v[i].z, v[i].w}, h[4] = {v[i + 1].x, v[i + 1].y, v[i + 1].z, v[i + 1].w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (!rotate || j + e >= a.pairs) continue;
+        const float2 turn = call.turns[a.first_pair + j + e];
+        const float turned = l[e] * turn.x - h[e] * turn.y;
+        h[e] = l[e] * turn.y + h[e] * turn.x;
+        l[e] = turned;
+      }
+      const uint2 low = make_uint2(pack_half2(l[0], l[1]), pack_half2(l[2], l[3]));
+      const uint2 high = make_uint2(pack_half2(h[0], h[1]), pack_half2(h[2], h[3]));
+      *reinterpret_cast<uint2*>(to + j) = low;
+      *reinterpret_cast<uint2*>(to + kHd / 2 + j) = high;
+      if (copy == nullptr) continue;
+      *reinterpret_cast<uint2*>(copy + j) = low;
+      *reinterpret_cast<uint2*>(copy + kHd / 2 + j) = high;
+    }
+  }
+
+  __device__ bool makes_key() const { return newest && warp == kKeyWarp; }
+  __device__ bool makes_value() const { return newest && warp == kValueWarp; }
+
+  // The key and value also go to the cache.
+  __device__ void prepare() const {
+    const bool own = makes_key() || makes_value();
+    // The other warps take queries, in order, and a second one where warps run out.
+    uint32_t query = newest && warp > kValueWarp ? warp - 2 : warp;
+#pragma unroll 1
+    do {
+      if (!own && query >= share.group) return;
+      uint32_t index = share.kv_head * share.group + query;
+      __half *to = reinterpret_cast<__half*>(queries + query * kQueryRow), *copy = nullptr;
+      if (own) {
+        index = a.shape.H + (makes_value() && !a.v_from_k ? a.shape.Hkv : 0) + share.kv_head;
+        to = makes_value() ? newest_value : newest_key;
+        copy = (makes_value() ? a.kv.v : a.kv.k) +
+               (static_cast<uint64_t>(call.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots + share.slot) * kHd;
+      }
+      head(index, own ? a.k_norm : a.q_norm, !makes_value(), stage_tag(call.serial, a.qkv_stage), to, copy);
+      query += newest ? kTokenWarps - 2 : kTokenWarps;
+    } while (!own);
+  }
+};
+
+// Shares of four neighbouring dimensions of a head put together, as far as a lane has come.
+struct CombinedShares {
+  float largest = -INFINITY, sum = 0.0f;
+  float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+  // Takes kBatch shares, 32 apart, from `first` on, as far as there are so many; one at least.
+  template <int kBatch>
+  __device__ void add(const TaggedQuad* shares, const Tagged* stats, uint32_t first, uint32_t splits, uint32_t tag) {
+    QuadWord share[kBatch];
+    ulonglong2 stat[kBatch];
+    // Where there are no more, the first is asked for again and left out.
+    const auto at = [&](int i) { return first + 32 * i < splits ? first + 32 * i : first; };
+    bool ready;
+    do {
+      ready = true;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        share[i] = load4_tagged(shares + at(i));
+        stat[i] = load_two(stats + at(i) * 2);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) ready = ready && share[i].has(tag) && both_have(stat[i], tag);
+    } while (!ready);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const bool counts = first + 32 * i < splits;
+      const float share_max = counts ? __uint_as_float(static_cast<uint32_t>(stat[i].x)) : -INFINITY;
+      const float share_sum = __uint_as_float(static_cast<uint32_t>(stat[i].y));
+      const float4 v = share[i].values();
+      const float now = fmaxf(largest, share_max);
+      const float keep = exp2_fast(largest - now), take = exp2_fast(share_max - now);
+      sum = sum * keep + share_sum * take;
+      total = make_float4(total.x * keep + v.x * take, total.y * keep + v.y * take, total.z * keep + v.z * take,
+                          total.w * keep + v.w * take);
+      largest = now;
+    }
+  }
+
+  // Lane 0 gets what lanes [0, splits) have.
+  __device__ void gather(uint32_t splits) {
+    float overall = largest;
+#pragma unroll
+    for (uint32_t offset = 16; offset > 0; offset /= 2) {
+      if (offset < splits) overall = fmaxf(overall, __shfl_xor_sync(0xffffffffu, overall, offset));
+    }
+    const float factor = exp2_fast(largest - overall);  // 0 for lanes without a share
+    sum *= factor;
+    total = make_float4(total.x * factor, total.y * factor, total.z * factor, total.w * factor);
+#pragma unroll
+    for (uint32_t offset = 16; offset > 0; offset /= 2) {
+      if (offset >= splits) continue;
+      const auto other = [&](float v) { return __shfl_xor_sync(0xffffffffu, v, offset); };
+      sum += other(sum);
+      total = sum_of(total, make_float4(other(total.x), other(total.y), other(total.z), other(total.w)));
+    }
+  }
+};
+
+// The stage after attention, number `number`, puts the shares of all blocks together: a warp takes four neighbouring
+// dimensions of a head, its lanes the shares.
+__device__ __noinline__ void combine_shares(const TokenAttention& a, uint32_t splits, uint32_t serial,
+                                            uint32_t number) {
+  assume_shared(&a);
+  constexpr int kBatch = 3;  // shares a lane asks for at once where there are many
+  const uint32_t tag = stage_tag(serial, number - 1), lane = threadIdx.x % 32, head_quads = a.shape.hd / 4;
+  const uint32_t quads = a.shape.H * head_quads;
+#pragma unroll 1
+  for (uint32_t q = blockIdx.x + gridDim.x * (threadIdx.x / 32); q < quads; q += gridDim.x * kTokenWarps) {
+    const TaggedQuad* shares = a.partial + static_cast<uint64_t>(q) * a.most_splits;
+    const Tagged* stats = a.stats + static_cast<uint64_t>(q / head_quads) * a.most_splits * 2;
+    CombinedShares combined;
+    if (splits <= 32) {
+      if (lane < splits) combined.add<1>(shares, stats, lane, splits, tag);
+    } else {
+#pragma unroll 1
+      for (uint32_t first = lane; first < splits; first += 32 * kBatch) {
+        combined.add<kBatch>(shares, stats, first, splits, tag);
+      }
+    }
+    __syncwarp();
+    combined.gather(splits);
+    if (lane == 0) {
+      const float scale = 1.0f / combined.sum;
+      const float4 v = combined.total;
+      publish4(a.out + q, make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale), stage_tag(serial, number));
+    }
+  }
+}
+
+__device__ __forceinline__ void combine_attention(const TokenAttention& a, const AttentionShare& keys, uint32_t serial,
+                                                  uint32_t number) {
+  if (keys.splits > 1) combine_shares(a, keys.splits, serial, number);
+}
+
+}  // namespace carat::cuda
