@@ -168,7 +168,7 @@ struct TokenBuffers {
   uint32_t stage_capacity;
   uint32_t* serial;       // of the next token
   TaggedQuad* qkv;        // [qkv / 4]
-  TaggedQuad* partial;    // [H, splits, hd / 4] of the largest layer
+  TaggedQuad* partial;    // [H][hd / 4][splits] of the largest layer
   Tagged* stats;          // [H, splits, 2]
   TaggedQuad* attention;  // [q / 4]
   TaggedQuad* delta;      // [d / 4]
@@ -178,7 +178,7 @@ struct TokenBuffers {
   TaggedQuad* ple_gate;
   Tagged* router;
   TaggedRun* expert_hidden;  // [used * F_expert / 16]
-  TaggedQuad* experts;     // [d / 4]
+  TaggedQuad* experts;       // [d / 4]
   void carve(Carver& carver, const Widths& w, const model::Config& config, uint32_t sm_count);
 };
 

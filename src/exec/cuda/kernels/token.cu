@@ -31,7 +31,8 @@ static_assert(sizeof(TokenShared) <= kTokenSharedBytes && sizeof(TokenStage) <= 
 
 // The warp that describes: stages are brought to the window ahead of their use, with this block's part of them. Slot
 // index % kTokenWindow may be overwritten once stage index - 2 has begun: everyone has left index - 4 by then.
-__device__ void describe_stages(const TokenJob& job, TokenShared& shared) {
+// (Unused where the kernel below has no body: older architectures.)
+[[maybe_unused]] __device__ void describe_stages(const TokenJob& job, TokenShared& shared) {
   static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16 && kTokenWindow == 4);
   const uint32_t lane = threadIdx.x % 32, position = shared.position;
   const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
@@ -52,7 +53,8 @@ __device__ void describe_stages(const TokenJob& job, TokenShared& shared) {
   }
 }
 
-__device__ void begin_token(const TokenJob& job, float* x, TokenShared& shared, uint32_t token, uint32_t position) {
+[[maybe_unused]] __device__ void begin_token(const TokenJob& job, float* x, TokenShared& shared, uint32_t token,
+                                             uint32_t position) {
   const uint64_t cell = static_cast<uint64_t>(token) * job.embedding.steps;
   for (uint32_t c = threadIdx.x; c < job.d; c += kTokenThreads) {
     x[c] = unpack_value(job.embedding, cell + c / kStep, c % kStep) * job.embedding_scale;
@@ -118,8 +120,8 @@ __device__ void per_layer_inputs(const TokenPerLayer& job, uint32_t token, float
 }
 
 // Everything but the products.
-__device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJob& job, const TokenShared& shared,
-                                            uint32_t serial) {
+[[maybe_unused]] __device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJob& job,
+                                                             const TokenShared& shared, uint32_t serial) {
   const TokenStage& stage = now.stage;
   if (stage.kind == TokenKind::kPerLayerInputs) {
     per_layer_inputs(stage.per_layer, shared.token, job.eps, serial, stage.number);
@@ -128,8 +130,9 @@ __device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJ
   combine_attention(stage.attention, now.share, serial, stage.number);
 }
 
-__device__ __forceinline__ void prepare_activations(const WindowStage& now, const TokenJob& job, unsigned char* region,
-                                                    float* x, TokenShared& shared, uint32_t serial) {
+[[maybe_unused]] __device__ __forceinline__ void prepare_activations(const WindowStage& now, const TokenJob& job,
+                                                                     unsigned char* region, float* x,
+                                                                     TokenShared& shared, uint32_t serial) {
   const TokenProduct& p = now.stage.product;
   if (p.router != nullptr) route(p, job, serial, shared);
   if (p.output == TokenOutput::kGeluTimes) {
