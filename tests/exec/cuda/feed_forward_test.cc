@@ -113,7 +113,7 @@ TEST_P(PleTest, SmallCombine) {
 
 // Rows copied to other places of a cache give the same results as the table.
 TEST_P(PleTest, SmallFetchedRows) {
-  constexpr uint32_t kVocabulary = 40, kPlaces = 8, P = 64, kLayers = 10, kSlices = 7;
+  constexpr uint32_t kVocabulary = 40, kPlaces = 8, P = 64, kLayers = 12, kSlices = 7;  // rows of whole super-blocks
   const PackedMatrix table(GetParam().format, kVocabulary, kLayers * P, 5);
   const DeviceArray<unsigned char> memory(packed_matrix_bytes(table.view().packing, kPlaces, kLayers * P),
                                           "test cache");
