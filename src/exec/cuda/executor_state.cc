@@ -105,6 +105,9 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
       gemm_(plan_.workspace_bytes) {
   allocate();
   if (plan_.use_token) build_token_program();
+  // Passes run on a stream of their own, which does not wait for what was cleared and copied above: a copy from
+  // ordinary memory returns when the driver has taken the bytes, not when they are on the GPU.
+  check(cudaDeviceSynchronize(), "preparing the GPU");
   if (layers_on_cpu() == 0) return;
   exec::ExecutorOptions host = options_;
   host.kernels = {};  // those of the GPU

@@ -38,6 +38,7 @@ template <typename T>
 DeviceArray<T> to_device(const std::vector<T>& values) {
   DeviceArray<T> array(values.size(), "test input");
   check(cudaMemcpy(array.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // kernels run on streams that do not wait for this one
   return array;
 }
 

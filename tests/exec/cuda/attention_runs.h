@@ -110,6 +110,7 @@ inline PrefillRun run_prefill(const PrefillCase& c, const TestCache& cache) {
   const DeviceArray<Segment> tiles = to_device(cut(c, attention_tile_rows(c.shape, c.shared_memory)));
   const DeviceArray<__nv_bfloat16> out(run.q.size(), "test output");
   check(cudaMemset(out.data(), 0xff, out.bytes()), "cudaMemset");  // NaN: an element not written shows
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const auto count = static_cast<uint32_t>(tiles.size());
   attention_prefill(c.shape, q.data(), cache.view(), tiles.data(), count, out.data(), c.shared_memory, {});
   check(cudaDeviceSynchronize(), "attention_prefill");
@@ -194,6 +195,7 @@ inline DecodeRun run_decode(const DecodeCase& c, const TestCache& cache, int rep
   const DeviceArray<float> partial(attention_decode_scratch(c.shape, rows, c.splits), "test scratch");
   check(cudaMemset(partial.data(), 0xff, partial.bytes()), "cudaMemset");
   check(cudaMemset(out.data(), 0xff, out.bytes()), "cudaMemset");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const Stream stream;
   check(cudaDeviceSynchronize(), "test input");
   for (int i = 0; i < repeats; ++i) {

@@ -52,10 +52,14 @@ class GpuTest : public testing::Test {
   Launch how_;
 };
 
+// Kernels run on a stream that does not wait for what was cleared or copied without one.
+inline void settle() { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+
 template <typename T>
 DeviceArray<T> upload(const std::vector<T>& values) {
   DeviceArray<T> array(values.size(), "test input");
   check(cudaMemcpy(array.data(), values.data(), array.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  settle();
   return array;
 }
 
@@ -70,6 +74,7 @@ std::vector<T> download(const DeviceArray<T>& array) {
 template <typename T>
 void poison(const DeviceArray<T>& array) {
   check(cudaMemset(array.data(), 0xff, array.bytes()), "cudaMemset");
+  settle();
   check(cudaDeviceSynchronize(), "cudaMemset");
 }
 
@@ -84,6 +89,7 @@ template <typename T>
 DeviceArray<T> zeros(size_t count) {
   DeviceArray<T> array(count, "test scratch");
   check(cudaMemset(array.data(), 0, array.bytes()), "cudaMemset");
+  settle();
   check(cudaDeviceSynchronize(), "cudaMemset");
   return array;
 }

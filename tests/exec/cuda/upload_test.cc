@@ -121,6 +121,7 @@ TEST_F(UploadTest, SmallRingsOfEverySize) {
                        uint64_t{target.view().rows} * target.view().steps * bytes.quants),
             "cudaMemset");
     }
+    settle();
     uint64_t last = 0;
     const UploadResult result = upload(
         *file_, uploads_,
