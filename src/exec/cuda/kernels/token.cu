@@ -1,5 +1,5 @@
-// The token kernel: see token.h. Bound by the weight bytes; what it loses to that is the time from the last result of a
-// stage to the first product of the next, as far as the weights already in flight do not cover it.
+// The token kernel: see token.h. Bound by the time from the last result of a stage to the first product of the next,
+// and by instructions; weights stream at the pace of the memory where a stage is long enough (docs/performance-log.md).
 #include "exec/cuda/kernels/token.h"
 
 #include "exec/cuda/kernels/moe_route.cuh"
