@@ -389,7 +389,8 @@ std::string refusal(const GpuFacts& gpu, std::string_view kernels, ErrorCode cod
 }
 
 TEST(Plan, RefusesWhatTheGpuCannotDo) {
-  EXPECT_THAT(refusal(made_up_gpu(89, 24), "decode=token", ErrorCode::kBadArgument), HasSubstr("compute capability 9.0"));
+  EXPECT_THAT(refusal(made_up_gpu(89, 24), "decode=token", ErrorCode::kBadArgument),
+              HasSubstr("compute capability 9.0"));
   EXPECT_THAT(refusal(made_up_gpu(89, 24), "overlap=on", ErrorCode::kBadArgument), HasSubstr("9.0"));
   EXPECT_THAT(refusal(made_up_gpu(89, 24), "attention=large", ErrorCode::kBadArgument), HasSubstr("99 KB"));
   EXPECT_THAT(refusal(made_up_gpu(89, 24), "dot=avx2", ErrorCode::kBadArgument), HasSubstr("dot=avx2"));
