@@ -206,6 +206,24 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
+  // Waits until the next slot is free and says true, where it is this warp's turn; leaves it to another one otherwise.
+  __device__ __forceinline__ bool takes_slot() {
+    if (turn_ != 0) {
+      --turn_;
+      place_.advance(memory_.slots);
+      return false;
+    }
+    turn_ = kTokenLoaderWarps - 1;
+    barrier_wait(barriers_.empty + place_.slot * 8, place_.parity ^ 1);
+    return true;
+  }
+  // All lanes have begun their copies to it.
+  __device__ __forceinline__ void slot_is_under_way() {
+    __syncwarp();
+    if (lane_ == 0) barrier_arrive(barriers_.full + place_.slot * 8);
+    place_.advance(memory_.slots);
+  }
+
   // Another layer's attention wrote the token's own key and value, on another SM. Two stages later their results make
   // the output product, the stage after that takes all of its rows: once the next has begun, they are there.
   __device__ void wait_for_writer(const TokenAttention& a, const volatile uint32_t* begun) const {
@@ -233,18 +251,10 @@ class WeightLoader {
         const __half* from = (kind == 0 ? a.kv.k : a.kv.v) + first * hd;
 #pragma unroll 1
         for (uint32_t chunk = rows.first >> a.slot_shift; chunk <= rows.last >> a.slot_shift; ++chunk) {
-          if (turn_ != 0) {
-            --turn_;
-            place_.advance(memory_.slots);
-            continue;
-          }
-          turn_ = kTokenLoaderWarps - 1;
-          barrier_wait(barriers_.empty + place_.slot * 8, place_.parity ^ 1);
+          if (!takes_slot()) continue;
           const uint32_t row = chunk * slot_keys + lane_;
           if (lane_ < slot_keys && row >= rows.first && row <= rows.last) copy_cache_row(from + row * hd);
-          __syncwarp();
-          if (lane_ == 0) barrier_arrive(barriers_.full + place_.slot * 8);
-          place_.advance(memory_.slots);
+          slot_is_under_way();
         }
       }
     }
@@ -283,13 +293,7 @@ class WeightLoader {
       const uint32_t groups = min(p.chunks.groups, end - group);
 #pragma unroll 1
       for (uint32_t c = 0; c < p.chunks.cuts; ++c) {
-        if (turn_ != 0) {
-          --turn_;
-          place_.advance(memory_.slots);
-          continue;
-        }
-        turn_ = kTokenLoaderWarps - 1;
-        barrier_wait(barriers_.empty + place_.slot * 8, place_.parity ^ 1);
+        if (!takes_slot()) continue;
         if (works_) {
           if (in_turn) {
             copy_expert(p, group, groups, c);
@@ -301,9 +305,7 @@ class WeightLoader {
             copy_rows(p, group, groups);
           }
         }
-        __syncwarp();
-        if (lane_ == 0) barrier_arrive(barriers_.full + place_.slot * 8);
-        place_.advance(memory_.slots);
+        slot_is_under_way();
       }
     }
   }
