@@ -58,6 +58,19 @@ void CudaExecutor::batch_step(uint32_t rows) {
   mark(Step::kSelect, 0, rows, true);
 }
 
+// A product of fp32 activations whose results the residual stream absorbs next. largest: of each row, where they may
+// exceed fp16.
+BatchJob CudaExecutor::to_stream(const MatrixGroup& weights, uint32_t rows, const float* activations, uint32_t leading,
+                                 uint32_t* largest) const {
+  BatchJob job;
+  job.rows = rows;
+  job.part[0] = {weights.parts.front(), batch_.delta, widths_.d};
+  job.floats = activations;
+  job.floats_leading = leading;
+  job.floats_largest = largest;
+  return job;
+}
+
 void CudaExecutor::multiply(const BatchJob& job) {
   const BatchScratch scratch{batch_.partial, BatchBuffers::kPartialFloats, batch_.counters,
                              BatchBuffers::kPartialCounters};
@@ -167,12 +180,7 @@ void CudaExecutor::batch_attention(uint32_t index, BatchPass& pass) {
   mark(Step::kAttention, index, pass.rows, true);
 
   // Values are normalised before they are cached, so no result exceeds sqrt(hd): fp16 holds them as they are.
-  BatchJob output;
-  output.rows = pass.rows;
-  output.part[0] = {weights.output.parts.front(), batch_.delta, widths_.d};
-  output.floats = batch_.attention;
-  output.floats_leading = layer.H * layer.hd;
-  multiply(output);
+  multiply(to_stream(weights.output, pass.rows, batch_.attention, layer.H * layer.hd, nullptr));
   mark(Step::kAttentionOutput, index, pass.rows, true);
 }
 
@@ -198,13 +206,7 @@ void CudaExecutor::batch_feed_forward(uint32_t index, BatchPass& pass) {
   }
   mark(Step::kGateUp, index, pass.rows, true);
 
-  BatchJob down;
-  down.rows = pass.rows;
-  down.part[0] = {weights.down.parts.front(), batch_.delta, widths_.d};
-  down.floats = batch_.act;
-  down.floats_leading = leading;
-  down.floats_largest = batch_.act_largest;
-  multiply(down);
+  multiply(to_stream(weights.down, pass.rows, batch_.act, leading, batch_.act_largest));
   mark(Step::kDown, index, pass.rows, true);
 }
 
@@ -221,13 +223,7 @@ void CudaExecutor::batch_ple(uint32_t index, BatchPass& pass) {
   gate.input = normalise(pass, nullptr, batch_.ple_largest);
   multiply(gate);
   mark(Step::kPleGate, index, pass.rows, true);
-  BatchJob proj;
-  proj.rows = pass.rows;
-  proj.part[0] = {weights.proj.parts.front(), batch_.delta, widths_.d};
-  proj.floats = batch_.ple_gate;
-  proj.floats_leading = leading;
-  proj.floats_largest = batch_.ple_largest;
-  multiply(proj);
+  multiply(to_stream(weights.proj, pass.rows, batch_.ple_gate, leading, batch_.ple_largest));
   mark(Step::kPleProject, index, pass.rows, true);
 }
 

@@ -211,6 +211,8 @@ class CudaExecutor final : public exec::Executor {
   void batch_feed_forward(uint32_t index, BatchPass& pass);
   void batch_ple(uint32_t index, BatchPass& pass);
   BatchRows normalise(BatchPass& pass, const float* next_norm, uint32_t* clear);
+  BatchJob to_stream(const MatrixGroup& weights, uint32_t rows, const float* activations, uint32_t leading,
+                     uint32_t* largest) const;
   void multiply(const BatchJob& job);
 
   // --- profiling: says what was just launched; nothing but a comparison when nothing is profiled
