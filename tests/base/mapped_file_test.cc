@@ -142,12 +142,23 @@ TEST(MappedFile, ReadingATruncatedFileIsAnError) {
   EXPECT_EQ(refusals, 4);
 }
 
+// A file of 100,000 bytes that became ten bytes long after it was mapped.
+struct CutFile {
+  TemporaryDirectory folder;
+  std::string path = folder.file("f");
+  MappedFile file{written(path)};
+  CutFile() { std::filesystem::resize_file(path, 10); }
+
+ private:
+  static const std::string& written(const std::string& at) {
+    test::write_text(at, std::string(100000, 'x'));
+    return at;
+  }
+};
+
 TEST(MappedFileDeathTest, AnErrorOfReadLeavesTheHandlerAsItWas) {
-  const TemporaryDirectory folder;
-  const std::string path = folder.file("f");
-  test::write_text(path, std::string(100000, 'x'));
-  const MappedFile file(path);
-  std::filesystem::resize_file(path, 10);
+  const CutFile cut;
+  const MappedFile& file = cut.file;
   EXPECT_EXIT(
       {
         std::vector<std::byte> to(10);
@@ -159,11 +170,8 @@ TEST(MappedFileDeathTest, AnErrorOfReadLeavesTheHandlerAsItWas) {
 }
 
 TEST(MappedFileDeathTest, ReadingATruncatedMappingEndsWithAMessage) {
-  const TemporaryDirectory folder;
-  const std::string path = folder.file("f");
-  test::write_text(path, std::string(100000, 'x'));
-  const MappedFile file(path);
-  std::filesystem::resize_file(path, 10);
+  const CutFile cut;
+  const MappedFile& file = cut.file;
   EXPECT_EXIT(
       {
         install_truncation_handler();

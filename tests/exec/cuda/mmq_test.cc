@@ -121,6 +121,21 @@ class MmqTest : public GpuTest {
     }
   };
 
+  // [rows, outputs] of one matrix as floats.
+  std::vector<float> product_of(const PackedMatrix& matrix, const DeviceRows& rows, uint32_t count) const {
+    const uint32_t n = matrix.view().rows;
+    const auto out = poisoned<float>(size_t{count} * n);
+    const MmqJob job{.x = rows.view(),
+                     .part = {{matrix.view(), 0}},
+                     .parts = 1,
+                     .rows = count,
+                     .leading = n,
+                     .out_float = out.data()};
+    mmq(job, sm_count_, how_);
+    synchronise();
+    return download(out);
+  }
+
   // [rows, outputs], and |w| |x| beside it, which bounds what fp32 sums may be off.
   struct Expected {
     std::vector<double> values, sizes;
@@ -233,16 +248,7 @@ TEST_F(MmqTest, SmallNonFiniteActivationsStayVisible) {
       const auto device = upload(to_bfloats(values));
       const DeviceRows rows(kRows, kCols, activations);
       quantise_mmq(device.data(), kRows, kCols, rows.view(), how_);
-      const auto out = poisoned<float>(kRows * kN);
-      const MmqJob job{.x = rows.view(),
-                       .part = {{matrix.view(), 0}},
-                       .parts = 1,
-                       .rows = kRows,
-                       .leading = kN,
-                       .out_float = out.data()};
-      mmq(job, sm_count_, how_);
-      synchronise();
-      const auto found = download(out);
+      const std::vector<float> found = product_of(matrix, rows, kRows);
       for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(std::isfinite(found[i]), i / kN != 1) << i;
     }
   }
@@ -350,17 +356,8 @@ TEST_F(MmqTest, SmallLargestIntegers) {
       quantise_mmq(device.data(), kRows, kK, rows.view(), how_);
       synchronise();
       const std::vector<double> values = rows.values();
-      const auto out = poisoned<float>(kRows * kN);
-      const MmqJob job{.x = rows.view(),
-                       .part = {{matrix.view(), 0}},
-                       .parts = 1,
-                       .rows = kRows,
-                       .leading = kN,
-                       .out_float = out.data()};
-      mmq(job, sm_count_, how_);
-      synchronise();
+      const std::vector<float> found = product_of(matrix, rows, kRows);
       const Expected expected = expected_of(matrix, values, kRows);
-      const auto found = download(out);
       for (size_t i = 0; i < found.size(); ++i) {
         ASSERT_NEAR(found[i], expected.values[i], 1e-6 * std::abs(expected.values[i])) << i;
       }
