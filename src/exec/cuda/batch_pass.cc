@@ -10,6 +10,7 @@
 #include "exec/cuda/kernels/batch_product.h"
 #include "exec/cuda/kernels/feed_forward.h"
 #include "exec/cuda/kernels/norm.h"
+#include "exec/cuda/kernels/ple_step.h"
 #include "exec/cuda/weights/repack.h"
 
 namespace carat::cuda {
@@ -80,6 +81,13 @@ void CudaExecutor::multiply(const BatchJob& job) {
 // Absorbs what is pending into the residual stream and hands out its norm as operands. clear: the `largest` of the
 // product that follows.
 BatchRows CudaExecutor::normalise(BatchPass& pass, const float* next_norm, uint32_t* clear) {
+  BatchRows out = batch_.in;
+  out.tiles = batch_tiles(pass.rows);
+  if (pass.normalised) {
+    CARAT_CHECK(clear == nullptr);
+    pass.normalised = false;
+    return out;
+  }
   ResidualNorm residual = pass.pending;
   residual.next_norm = next_norm;
   if (residual.delta != nullptr) {
@@ -87,8 +95,6 @@ BatchRows CudaExecutor::normalise(BatchPass& pass, const float* next_norm, uint3
     residual.x_out = batch_.x[pass.buffer];
     pass.pending = {.x = batch_.x[pass.buffer], .eps = model_->config().eps, .d = widths_.d};
   }
-  BatchRows out = batch_.in;
-  out.tiles = batch_tiles(pass.rows);
   batch_residual_norm(residual, pass.rows, out, clear, how());
   mark(Step::kNorm, 0, pass.rows, true);
   return out;
@@ -145,6 +151,7 @@ void CudaExecutor::batch_layer(uint32_t index, BatchPass& pass) {
   batch_feed_forward(index, pass);
   pass.pending.delta = batch_.delta;
   pass.pending.delta_norm = weights.post_ffw_norm;
+  if (plan_.cluster_ple) return batch_layer_end(index, pass);
   if (widths_.P > 0) {
     batch_ple(index, pass);
     pass.pending.delta = batch_.delta;
@@ -225,6 +232,32 @@ void CudaExecutor::batch_ple(uint32_t index, BatchPass& pass) {
   mark(Step::kPleGate, index, pass.rows, true);
   multiply(to_stream(weights.proj, pass.rows, batch_.ple_gate, leading, batch_.ple_largest));
   mark(Step::kPleProject, index, pass.rows, true);
+}
+
+// The norm that makes the input of what follows a layer.
+const float* CudaExecutor::norm_after(uint32_t index) const {
+  return index + 1 < widths_.L ? weights_.layers[index + 1].attn_norm : weights_.output_norm;
+}
+
+// Per-layer embeddings and the norms around them in one kernel.
+void CudaExecutor::batch_layer_end(uint32_t index, BatchPass& pass) {
+  const DeviceLayer& weights = weights_.layers[index];
+  PleStep<float> job{.residual = pass.pending,
+                     .gate = weights.inp_gate.parts.front(),
+                     .proj = weights.proj.parts.front(),
+                     .factors = batch_.ple + uint64_t{index} * widths_.P,
+                     .factors_leading = widths_.L * widths_.P,
+                     .post_norm = weights.post_norm};
+  pass.buffer ^= 1;
+  job.residual.x_out = batch_.x[pass.buffer];
+  job.residual.scale = weights.output_scale;
+  job.residual.next_norm = norm_after(index);
+  BatchRows out = batch_.in;
+  out.tiles = batch_tiles(pass.rows);
+  ple_step(job, pass.rows, out, how());
+  mark(Step::kPleProject, index, pass.rows, true);
+  pass.pending = {.x = batch_.x[pass.buffer], .eps = model_->config().eps, .d = widths_.d};
+  pass.normalised = true;
 }
 
 }  // namespace carat::cuda

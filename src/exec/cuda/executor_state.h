@@ -94,6 +94,8 @@ class CudaExecutor final : public exec::Executor {
     uint32_t outputs = 0;                          // rows that want logits
     uint32_t slices = 0;                           // layers whose per-layer embeddings are there
     WideResidual pending{};                        // what the residual stream still has to absorb
+    bool single_rows = false;                      // a decode step: every row is a sequence of its own
+    bool normalised = false;                       // the input of the next layer is made already
   };
   void run_wide(std::span<const exec::Row> rows);
   void enter_wide(WidePass& pass);
@@ -106,6 +108,7 @@ class CudaExecutor final : public exec::Executor {
   void wide_feed_forward(uint32_t index, WidePass& pass);
   void wide_experts(uint32_t index, WidePass& pass);
   void wide_ple(uint32_t index, WidePass& pass);
+  void wide_layer_end(uint32_t index, WidePass& pass);
   template <typename Kernel>
   void absorb(WidePass& pass, const float* next_norm, const Kernel& kernel);
   void normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out);
@@ -201,6 +204,7 @@ class CudaExecutor final : public exec::Executor {
     uint32_t rows = 0;
     uint32_t buffer = 0;  // which of the two x buffers holds the residual stream
     ResidualNorm pending{};
+    bool normalised = false;  // the input of the next layer is made already
   };
   bool runs_batched(std::span<const exec::Row> rows) const;
   void run_batch(std::span<const exec::Row> rows);
@@ -210,6 +214,8 @@ class CudaExecutor final : public exec::Executor {
   void batch_attention(uint32_t index, BatchPass& pass);
   void batch_feed_forward(uint32_t index, BatchPass& pass);
   void batch_ple(uint32_t index, BatchPass& pass);
+  void batch_layer_end(uint32_t index, BatchPass& pass);
+  const float* norm_after(uint32_t index) const;
   BatchRows normalise(BatchPass& pass, const float* next_norm, uint32_t* clear);
   BatchJob to_stream(const MatrixGroup& weights, uint32_t rows, const float* activations, uint32_t leading,
                      uint32_t* largest) const;

@@ -13,6 +13,7 @@
 #include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/mmq_buffers.h"
 #include "exec/cuda/ple_cache.h"
+#include "exec/cuda/ple_choice.h"
 #include "exec/cuda/prompt_bucket.h"
 #include "exec/cuda/token_choice.h"
 #include "exec/cuda/weights/packing.h"
@@ -301,6 +302,17 @@ class Decisions {
                 : std::string(plan_.use_matvec ? kNoBatchedExperts : "decode=gemm was asked for"));
   }
 
+  void decide_layer_end(const model::Model& model) {
+    if (model.config().P == 0) return;
+    const std::string obstacle = ple_cluster_obstacle(model, gpu_, plan_.gemm.kind, plan_.placement.first_layer);
+    if (wish("batch.ple") == "cluster" && !obstacle.empty()) {
+      fail(ErrorCode::kBadArgument, "--kernels batch.ple=cluster is not possible: {}", obstacle);
+    }
+    plan_.cluster_ple = obstacle.empty() && wish("batch.ple") != "products";
+    add("batch.ple", plan_.cluster_ple ? "cluster" : "products",
+        obstacle.empty() ? "one launch instead of five" : "no kernel for all of a layer's end: " + obstacle);
+  }
+
   void decide_overlap() {
     const bool able = gpu_.capability >= kOverlapCapability;
     if (wish("overlap") == "on" && !able) {
@@ -456,6 +468,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   decisions.decide_table();
   decisions.decide_decode(obstacle);
   decisions.decide_batch();
+  decisions.decide_layer_end(model);
   decisions.decide_overlap();
   decisions.decide_attention(config);
   decisions.decide_long_prompts();

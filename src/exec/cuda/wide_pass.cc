@@ -118,6 +118,10 @@ void CudaExecutor::absorb(WidePass& pass, const float* next_norm, const Kernel& 
 
 // Hands out the norm of the residual stream as bf16.
 void CudaExecutor::normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out) {
+  if (pass.normalised) {
+    pass.normalised = false;
+    return;
+  }
   absorb(pass, next_norm, [&](const WideResidual& residual) { residual_norm_bf16(residual, pass.rows, out, how()); });
 }
 
@@ -190,6 +194,7 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
   pass.pending.delta = wide_.delta;
   pass.pending.delta_norm = weights.post_attention_norm;
   wide_feed_forward(index, pass);
+  if (plan_.cluster_ple && pass.single_rows) return wide_layer_end(index, pass);
   if (widths_.P > 0) wide_ple(index, pass);
   pass.pending.scale = weights.output_scale;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "exec/cuda/executor_state.h"
 #include "exec/cuda/kernels/batch_rows.h"
+#include "exec/cuda/kernels/ple_step.h"
 
 namespace carat::cuda {
 
@@ -23,13 +24,33 @@ uint32_t CudaExecutor::wide_step_bucket(std::span<const exec::Row> rows) const {
 void CudaExecutor::run_wide_step(std::span<const exec::Row> rows, uint32_t bucket) {
   std::vector<exec::Row> padded(rows.begin(), rows.end());
   padded.resize(bucket, {0, 0, plan_.sequences, true});  // each at the first position of the spare sequence
-  const WidePass pass = stage_wide(padded, widths_.L);
+  WidePass pass = stage_wide(padded, widths_.L);
+  pass.single_rows = true;
   CARAT_CHECK(pass.tiles_sliding == 0 && pass.tiles_global == 0);
   control_.as<DecodeControl>()->k = wanted_k_;
   output_count_ = bucket;
   run_step(wide_graphs_[bucket], [&] { wide_step(pass); });
   output_count_ = static_cast<uint32_t>(rows.size());
   selected_k_ = wanted_k_;
+}
+
+// Per-layer embeddings and the norms around them in one kernel, which ends with the input of the next layer or of the
+// head.
+void CudaExecutor::wide_layer_end(uint32_t index, WidePass& pass) {
+  const DeviceLayer& weights = weights_.layers[index];
+  PleStep<__nv_bfloat16> job{.residual = pass.pending,
+                             .gate = weights.inp_gate.parts.front(),
+                             .proj = weights.proj.parts.front(),
+                             .factors = wide_.ple + uint64_t{index} * widths_.P,
+                             .factors_leading = pass.slices * widths_.P,
+                             .post_norm = weights.post_norm};
+  job.residual.x_out = wide_.x;
+  job.residual.scale = weights.output_scale;
+  job.residual.next_norm = norm_after(index);
+  ple_step(job, pass.rows, index + 1 < widths_.L ? wide_.normed : out_.normed, how());
+  mark(Step::kPleProject, index, pass);
+  pass.pending = {.x = wide_.x, .eps = model_->config().eps, .d = widths_.d};
+  pass.normalised = true;
 }
 
 // Everything of one step but the results' way back: runs eagerly or under capture.

@@ -171,7 +171,10 @@ TEST_P(EveryShape, EveryDecisionIsRegisteredAndExplained) {
   for (const exec::KernelOption& option : exec::kernel_registry()) {
     if (option.executor == "cuda") slots.insert(option.slot);
   }
-  if (model().config().P == 0) slots.erase("ple.table");      // there is no table
+  if (model().config().P == 0) {  // there is no table, and nothing made of it
+    slots.erase("ple.table");
+    slots.erase("batch.ple");
+  }
   if (model().config().experts == 0) slots.erase("experts");  // nor expert
   for (const GpuFacts& gpu : made_up_gpus()) {
     const Plan plan = make_plan(model(), gpu, request_of(4096));
@@ -298,7 +301,8 @@ TEST(Plan, KernelWishesAreGranted) {
   const Plan plan = make_plan(model, made_up_gpu(90, 141),
                               request_of(4096,
                                          "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,"
-                                         "launch.prompt=single,overlap=off,attention=small,attention.long=dense"));
+                                         "launch.prompt=single,overlap=off,attention=small,attention.long=dense,"
+                                         "batch.ple=products"));
   EXPECT_FALSE(plan.placement.resident_bf16);
   EXPECT_FALSE(plan.placement.ple_on_device);
   EXPECT_FALSE(plan.use_matvec);
