@@ -7,9 +7,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "exec/cuda/cuda_executor.h"
+#include "gguf/reader.h"
+#include "model/synth.h"
 #include "parity/logit_error.h"
 #include "support/executor_runs.h"
+#include "support/files.h"
 #include "support/tiny_model.h"
 
 namespace carat::exec {
@@ -140,6 +144,35 @@ TEST_P(CudaBatchTest, EveryFormat) {
     std::printf("%s %s: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(),
                 std::string(quant::info(c.format).name).c_str(), error);
     EXPECT_LT(error, test::batch_tolerance(GetParam())) << quant::info(c.format).name;
+  }
+}
+
+// Six layers in the widths of the family's members: those that kernels for several steps of a layer at once are made
+// for. They change what is rounded where, and nothing else.
+TEST_P(CudaBatchTest, FusedKernelsOfRealWidths) {
+  if (GetParam() != TinyKind::kE2B && GetParam() != TinyKind::kE4B) GTEST_SKIP() << "no per-layer embeddings";
+  const test::TemporaryDirectory folder;
+  ThreadPool pool;
+  model::write_synth(
+      model::plan_synth(
+          {.preset = std::string(test::tiny_name(GetParam())), .recipe = "q8_0-pure", .layers = 6, .vocabulary = 4096}),
+      folder.file("model.gguf"), pool);
+  const auto model = model::Model::load(gguf::ModelFile::open(folder.file("model.gguf")));
+  constexpr uint32_t kSequences = 21;
+  const test::Logits expected = alone(model, kSequences);
+  for (const std::string way : {"batch=mma", "batch=gemm"}) {
+    std::vector<double> errors;
+    for (const char* more : {",batch.heads=separate,batch.ple=products", ",batch.heads=attention,batch.ple=products",
+                             ",batch.heads=separate,batch.ple=cluster", ""}) {
+      errors.push_back(relative_error(together(model, kSequences, way + more), expected));
+      std::printf("%s%s: relative error %.2e\n", way.c_str(), more, errors.back());
+      EXPECT_LT(errors.back(), 1.5 * errors.front()) << way << more;
+    }
+    EXPECT_LT(errors.front(), way == "batch=mma" ? 0.005 : 0.03);
+    EXPECT_NE(errors.front(), errors.back()) << "the same to the last bit: the kernels did not run";
+    EXPECT_EQ(relative_error(together(model, kSequences, way + ",launch=single"), together(model, kSequences, way)),
+              0.0)
+        << "graph or not: the same";
   }
 }
 

@@ -3,10 +3,12 @@
 // one graph per bucket of rows, as in the narrow pass.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/executor_state.h"
+#include "exec/cuda/kernels/attention_step.h"
 #include "exec/cuda/kernels/batch_product.h"
 #include "exec/cuda/kernels/feed_forward.h"
 #include "exec/cuda/kernels/norm.h"
@@ -37,13 +39,15 @@ void CudaExecutor::run_batch(std::span<const exec::Row> rows) {
     for (uint32_t r = count; r < bucket; ++r) std::copy_n(entering, widths_.d, entering + uint64_t{r} * widths_.d);
   }
   output_count_ = count;
-  run_step(batch_graphs_[bucket], [&] { batch_step(bucket); });
+  const bool single_rows = of_different_sequences(rows);
+  run_step(batch_graphs_[{bucket, single_rows}], [&] { batch_step(bucket, single_rows); });
   selected_k_ = wanted_k_;
 }
 
 // Everything of one step but the results' way back: runs eagerly or under capture.
-void CudaExecutor::batch_step(uint32_t rows) {
+void CudaExecutor::batch_step(uint32_t rows, bool single_rows) {
   BatchPass pass = begin_batch(rows);
+  pass.single_rows = single_rows;
   for (uint32_t i = layers_on_cpu(); i < widths_.L; ++i) batch_layer(i, pass);
   BatchJob head;
   head.rows = rows;
@@ -176,19 +180,28 @@ void CudaExecutor::batch_attention(uint32_t index, BatchPass& pass) {
   multiply(qkv);
   mark(Step::kQkv, index, pass.rows, true);
 
-  QkvPost post = qkv_post_job(index, batch_.rows, true);
-  post.q = batch_.q;
-  qkv_post(post, batch_.qkv, pass.rows, how());
-  mark(Step::kHeads, index, pass.rows, true);
-  const AttentionShape shape = shape_of(layer);
-  attention_decode(shape, batch_.q, kv_of(index), batch_.rows.positions, batch_.rows.sequences, pass.rows,
-                   batch_.attention, attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count),
-                   out_.attention_partial, out_.attention_counters, how());
-  mark(Step::kAttention, index, pass.rows, true);
-
+  batch_heads(index, pass);
   // Values are normalised before they are cached, so no result exceeds sqrt(hd): fp16 holds them as they are.
   multiply(to_stream(weights.output, pass.rows, batch_.attention, layer.H * layer.hd, nullptr));
   mark(Step::kAttentionOutput, index, pass.rows, true);
+}
+
+// From the projections to the results of attention.
+void CudaExecutor::batch_heads(uint32_t index, const BatchPass& pass) {
+  const AttentionShape shape = shape_of(model_->config().layers[index]);
+  const uint32_t splits = attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count);
+  QkvPost post = qkv_post_job(index, batch_.rows, true);
+  if (plan_.step_heads && pass.single_rows) {
+    attention_step(post, batch_.qkv, pass.rows, batch_.attention, splits, out_.attention_partial,
+                   out_.attention_counters, how());
+  } else {
+    post.q = batch_.q;
+    qkv_post(post, batch_.qkv, pass.rows, how());
+    mark(Step::kHeads, index, pass.rows, true);
+    attention_decode(shape, batch_.q, kv_of(index), batch_.rows.positions, batch_.rows.sequences, pass.rows,
+                     batch_.attention, splits, out_.attention_partial, out_.attention_counters, how());
+  }
+  mark(Step::kAttention, index, pass.rows, true);
 }
 
 void CudaExecutor::batch_feed_forward(uint32_t index, BatchPass& pass) {
@@ -239,6 +252,19 @@ const float* CudaExecutor::norm_after(uint32_t index) const {
   return index + 1 < widths_.L ? weights_.layers[index + 1].attn_norm : weights_.output_norm;
 }
 
+// For each layer what no value of the input of what follows it exceeds: its norm's weights times sqrt(d).
+std::vector<float> CudaExecutor::bounds_after_layers() const {
+  std::vector<float> bounds;
+  for (uint32_t i = 0; i < widths_.L; ++i) {
+    const model::Vector& norm =
+        i + 1 < widths_.L ? model_->weights().layers[i + 1].attn_norm : model_->weights().output_norm;
+    float largest = 0.0f;
+    for (const float weight : norm) largest = std::max(largest, std::fabs(weight));
+    bounds.push_back(std::sqrt(static_cast<float>(widths_.d)) * std::max(largest, std::numeric_limits<float>::min()));
+  }
+  return bounds;
+}
+
 // Per-layer embeddings and the norms around them in one kernel.
 void CudaExecutor::batch_layer_end(uint32_t index, BatchPass& pass) {
   const DeviceLayer& weights = weights_.layers[index];
@@ -247,7 +273,8 @@ void CudaExecutor::batch_layer_end(uint32_t index, BatchPass& pass) {
                      .proj = weights.proj.parts.front(),
                      .factors = batch_.ple + uint64_t{index} * widths_.P,
                      .factors_leading = widths_.L * widths_.P,
-                     .post_norm = weights.post_norm};
+                     .post_norm = weights.post_norm,
+                     .bound = norm_bounds_[index]};
   pass.buffer ^= 1;
   job.residual.x_out = batch_.x[pass.buffer];
   job.residual.scale = weights.output_scale;

@@ -105,6 +105,7 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
       gemm_(plan_.workspace_bytes) {
   allocate();
   if (plan_.use_token) build_token_program();
+  if (plan_.cluster_ple) norm_bounds_ = bounds_after_layers();
   // Passes run on a stream of their own, which does not wait for what was cleared and copied above: a copy from
   // ordinary memory returns when the driver has taken the bytes, not when they are on the GPU.
   check(cudaDeviceSynchronize(), "preparing the GPU");

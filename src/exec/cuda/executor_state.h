@@ -104,6 +104,7 @@ class CudaExecutor final : public exec::Executor {
   void wide_layer(uint32_t index, WidePass& pass, bool write_kv);
   void wide_keys_values(uint32_t index, WidePass& pass);
   void wide_attention(uint32_t index, const WidePass& pass);
+  void wide_step_attention(uint32_t index, const WidePass& pass);
   void sparse_attention(const AttentionShape& shape, const KvView& kv, const WidePass& pass);
   void wide_feed_forward(uint32_t index, WidePass& pass);
   void wide_experts(uint32_t index, WidePass& pass);
@@ -167,6 +168,7 @@ class CudaExecutor final : public exec::Executor {
   void multiply(const MatvecJob& job);
 
   // --- every way to decode
+  static bool of_different_sequences(std::span<const exec::Row> rows);
   // A step as a replay of its graph, which the first one records; kernel by kernel where there are to be no graphs.
   template <typename Step>
   void run_step(Graph& graph, const Step& step) {
@@ -204,18 +206,21 @@ class CudaExecutor final : public exec::Executor {
     uint32_t rows = 0;
     uint32_t buffer = 0;  // which of the two x buffers holds the residual stream
     ResidualNorm pending{};
-    bool normalised = false;  // the input of the next layer is made already
+    bool single_rows = false;  // every row is a sequence of its own
+    bool normalised = false;   // the input of the next layer is made already
   };
   bool runs_batched(std::span<const exec::Row> rows) const;
   void run_batch(std::span<const exec::Row> rows);
-  void batch_step(uint32_t rows);
+  void batch_step(uint32_t rows, bool single_rows);
   BatchPass begin_batch(uint32_t rows);
   void batch_layer(uint32_t index, BatchPass& pass);
   void batch_attention(uint32_t index, BatchPass& pass);
+  void batch_heads(uint32_t index, const BatchPass& pass);
   void batch_feed_forward(uint32_t index, BatchPass& pass);
   void batch_ple(uint32_t index, BatchPass& pass);
   void batch_layer_end(uint32_t index, BatchPass& pass);
   const float* norm_after(uint32_t index) const;
+  std::vector<float> bounds_after_layers() const;
   BatchRows normalise(BatchPass& pass, const float* next_norm, uint32_t* clear);
   BatchJob to_stream(const MatrixGroup& weights, uint32_t rows, const float* activations, uint32_t leading,
                      uint32_t* largest) const;
@@ -267,14 +272,15 @@ class CudaExecutor final : public exec::Executor {
   NarrowBuffers narrow_{};
   SparseBuffers sparse_{};  // in use where the plan has sparse attention
   BatchBuffers batch_{};
+  std::vector<float> norm_bounds_;  // [L]: bounds_after_layers()
   OutputBuffers out_{};
   TokenBuffers token_{};
   std::vector<StepMark> token_marks_;  // what each stage of the token kernel counts as
   TokenMemory token_memory_;
-  __nv_bfloat16* unpacked_ = nullptr;  // weights of one product when there are no resident copies
-  std::vector<KvView> caches_;         // [L]; layers without a cache are empty
-  std::map<uint32_t, Graph> graphs_;   // by row bucket
-  std::map<uint32_t, Graph> batch_graphs_;
+  __nv_bfloat16* unpacked_ = nullptr;                        // weights of one product when there are no resident copies
+  std::vector<KvView> caches_;                               // [L]; layers without a cache are empty
+  std::map<uint32_t, Graph> graphs_;                         // by row bucket
+  std::map<std::pair<uint32_t, bool>, Graph> batch_graphs_;  // and by whether every row is a sequence of its own
   std::map<uint32_t, Graph> wide_graphs_;
   struct PromptGraph {
     Graph graph;

@@ -302,6 +302,20 @@ class Decisions {
                 : std::string(plan_.use_matvec ? kNoBatchedExperts : "decode=gemm was asked for"));
   }
 
+  void decide_heads(const model::Config& config) {
+    const auto able = [&](const model::Layer& layer) { return attention_step_supports(shape_of(config, layer)); };
+    std::string obstacle;
+    if (plan_.kv_format != quant::Format::kF16) obstacle = "it writes F16 caches only";
+    if (!std::all_of(config.layers.begin(), config.layers.end(), able)) obstacle = "the model's heads";
+    if (wish("batch.heads") == "attention" && !obstacle.empty()) {
+      fail(ErrorCode::kBadArgument, "--kernels batch.heads=attention is not possible: {}", obstacle);
+    }
+    plan_.step_heads = obstacle.empty() && wish("batch.heads") != "separate";
+    add("batch.heads", plan_.step_heads ? "attention" : "separate",
+        obstacle.empty() ? "a launch less, and keys come while the projections are made"
+                         : "no attention that makes its own heads: " + obstacle);
+  }
+
   void decide_layer_end(const model::Model& model) {
     if (model.config().P == 0) return;
     const std::string obstacle = ple_cluster_obstacle(model, gpu_, plan_.gemm.kind, plan_.placement.first_layer);
@@ -468,6 +482,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   decisions.decide_table();
   decisions.decide_decode(obstacle);
   decisions.decide_batch();
+  decisions.decide_heads(config);
   decisions.decide_layer_end(model);
   decisions.decide_overlap();
   decisions.decide_attention(config);

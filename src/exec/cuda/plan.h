@@ -54,6 +54,7 @@ struct Plan {
   bool use_token = false;                   // a single row by the token kernel
   bool use_matvec = true;                   // decode by matrix-vector kernels; otherwise by matrix products
   uint32_t batch_from = 0, batch_rows = 0;  // decode steps of this many rows run batched; 0: none do
+  bool step_heads = false;                  // attention makes its heads itself in steps of several sequences
   bool cluster_ple = false;                 // the end of a layer is one kernel in steps of several sequences
   uint32_t attention_shared_memory = 0;     // bytes a block of prompt attention may take; decides its tiles
   std::optional<SparseAttention> sparse;    // how long prompts choose their keys; none: they see all

@@ -182,11 +182,15 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
   normalise(pass, weights.attn_norm, weights.qkv);
   product(weights.qkv, 0, write_kv ? weights.qkv.parts.size() : 1, wide_.normed, wide_.qkv, pass.rows);
   mark(write_kv ? Step::kQkv : Step::kQueries, index, pass);
-  QkvPost post = qkv_post_job(index, pass.arrays, write_kv);
-  post.q = wide_.q;
-  qkv_post(post, wide_.qkv, pass.rows, how());
-  mark(Step::kHeads, index, pass);
-  wide_attention(index, pass);
+  if (plan_.step_heads && pass.single_rows) {
+    wide_step_attention(index, pass);
+  } else {
+    QkvPost post = qkv_post_job(index, pass.arrays, write_kv);
+    post.q = wide_.q;
+    qkv_post(post, wide_.qkv, pass.rows, how());
+    mark(Step::kHeads, index, pass);
+    wide_attention(index, pass);
+  }
   mark(Step::kAttention, index, pass);
   if (by_mmq(weights.output)) quantise_mmq(wide_.attention, pass.rows, weights.output.cols(), mmq_rows(), how());
   product(weights.output, wide_.attention, wide_.delta, pass.rows);

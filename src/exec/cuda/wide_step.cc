@@ -1,22 +1,25 @@
 // Decode steps by matrix products: many sequences with one row each, all of which want logits. As in the other decode
 // passes a step is a replay of one graph per bucket of rows: its launches would take longer than the GPU does.
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "exec/cuda/executor_state.h"
+#include "exec/cuda/kernels/attention_step.h"
 #include "exec/cuda/kernels/batch_rows.h"
 #include "exec/cuda/kernels/ple_step.h"
 
 namespace carat::cuda {
 
+bool CudaExecutor::of_different_sequences(std::span<const exec::Row> rows) {
+  std::set<uint32_t> seen;
+  return std::all_of(rows.begin(), rows.end(), [&](const exec::Row& row) { return seen.insert(row.sequence).second; });
+}
+
 // The bucket of a decode step; 0: the pass is something else, or a bucket of its size has no room.
 uint32_t CudaExecutor::wide_step_bucket(std::span<const exec::Row> rows) const {
-  if (cpu_layers_ != nullptr || plan_.sparse) return 0;
-  std::vector<bool> seen(plan_.sequences);
-  for (const exec::Row& row : rows) {
-    if (!row.wants_logits || seen[row.sequence]) return 0;
-    seen[row.sequence] = true;
-  }
+  if (cpu_layers_ != nullptr || plan_.sparse || !of_different_sequences(rows)) return 0;
+  if (!std::all_of(rows.begin(), rows.end(), [](const exec::Row& row) { return row.wants_logits; })) return 0;
   const uint32_t bucket = decode_bucket(static_cast<uint32_t>(rows.size()));
   return bucket <= std::min(plan_.outputs, plan_.chunk) ? bucket : 0;
 }
@@ -32,6 +35,14 @@ void CudaExecutor::run_wide_step(std::span<const exec::Row> rows, uint32_t bucke
   run_step(wide_graphs_[bucket], [&] { wide_step(pass); });
   output_count_ = static_cast<uint32_t>(rows.size());
   selected_k_ = wanted_k_;
+}
+
+// Heads and attention in one kernel: no row reads what another one adds to the cache.
+void CudaExecutor::wide_step_attention(uint32_t index, const WidePass& pass) {
+  const AttentionShape shape = shape_of(model_->config().layers[index]);
+  attention_step(qkv_post_job(index, pass.arrays, true), wide_.qkv, pass.rows, wide_.attention,
+                 attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count), out_.attention_partial,
+                 out_.attention_counters, how());
 }
 
 // Per-layer embeddings and the norms around them in one kernel, which ends with the input of the next layer or of the

@@ -23,11 +23,11 @@ Plan plan_of(const model::Model& model, uint32_t sequences, uint32_t outputs, st
   return make_plan(model, made_up_gpu(90, 141), request);
 }
 
-const KernelDecision& decision(const Plan& plan) {
+const KernelDecision& decision(const Plan& plan, std::string_view slot = "batch") {
   for (const KernelDecision& made : plan.kernels) {
-    if (made.slot == "batch") return made;
+    if (made.slot == slot) return made;
   }
-  throw std::logic_error("the plan does not decide about batches");
+  throw std::logic_error("the plan does not decide about " + std::string(slot));
 }
 
 TEST(BatchBuckets, HoldEveryNumberOfRows) {
@@ -90,6 +90,46 @@ TEST(PlanBatch, ExpertsRunByMatrixProducts) {
     EXPECT_EQ(error.code(), ErrorCode::kBadArgument);
     EXPECT_THAT(error.what(), HasSubstr("batch=mma"));
   }
+}
+
+TEST(PlanBatch, TheEndOfALayerInOneKernel) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  const Plan plan = plan_of(model, 32, 64), wished = plan_of(model, 32, 64, "batch.ple=products");
+  EXPECT_TRUE(plan.cluster_ple);
+  EXPECT_EQ(decision(plan, "batch.ple").name, "cluster");
+  EXPECT_FALSE(wished.cluster_ple);
+  EXPECT_THAT(decision(wished, "batch.ple").reason, HasSubstr("asked for"));
+  EXPECT_TRUE(plan_of(model_of("e2b", "q4_0"), 8, 8).cluster_ple);
+
+  const auto without = [&](const model::Model& which, uint32_t capability, const char* why, std::string_view kernels) {
+    PlanRequest request;
+    request.kernels = exec::KernelChoices::parse(kernels);
+    const Plan other = make_plan(which, made_up_gpu(capability, 80), request);
+    EXPECT_FALSE(other.cluster_ple);
+    EXPECT_THAT(decision(other, "batch.ple").reason, HasSubstr(why));
+    request.kernels =
+        exec::KernelChoices::parse(std::string(kernels) + (kernels.empty() ? "" : ",") + "batch.ple=cluster");
+    EXPECT_THROW(make_plan(which, made_up_gpu(capability, 80), request), Error);
+  };
+  without(model, 80, "9.0", "");
+  without(model, 90, "mmq", "gemm=mmq");
+  without(model_of("e4b", "bf16"), 90, "inp_gate", "");
+  EXPECT_THROW(decision(plan_of(model_of("12b", "q4_0"), 8, 8), "batch.ple"), std::logic_error) << "no such embeddings";
+}
+
+TEST(PlanBatch, AttentionMakesItsOwnHeads) {
+  for (const char* preset : {"e2b", "e4b", "12b", "26b-a4b", "31b"}) {
+    EXPECT_TRUE(plan_of(model_of(preset, "q4_0"), 8, 8).step_heads) << preset;
+  }
+  const model::Model& model = model_of("e4b", "q8_0");
+  EXPECT_FALSE(plan_of(model, 8, 8, "batch.heads=separate").step_heads);
+  PlanRequest request;
+  request.kv_format = quant::Format::kQ8_0;
+  const Plan quantised = make_plan(model, made_up_gpu(90, 141), request);
+  EXPECT_FALSE(quantised.step_heads);
+  EXPECT_THAT(decision(quantised, "batch.heads").reason, HasSubstr("F16"));
+  request.kernels = exec::KernelChoices::parse("batch.heads=attention");
+  EXPECT_THROW(make_plan(model, made_up_gpu(90, 141), request), Error);
 }
 
 }  // namespace

@@ -302,7 +302,7 @@ TEST(Plan, KernelWishesAreGranted) {
                               request_of(4096,
                                          "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,"
                                          "launch.prompt=single,overlap=off,attention=small,attention.long=dense,"
-                                         "batch.ple=products"));
+                                         "batch.ple=products,batch.heads=separate"));
   EXPECT_FALSE(plan.placement.resident_bf16);
   EXPECT_FALSE(plan.placement.ple_on_device);
   EXPECT_FALSE(plan.use_matvec);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "exec/cuda/kernels/attention_config.h"
 #include "exec/cuda/kernels/attention_launch.h"
+#include "exec/cuda/kernels/attention_step.h"
 
 namespace carat::cuda {
 namespace {
@@ -28,8 +29,8 @@ uint32_t tile_rows(uint32_t hd) {
   return hd <= 128 ? Prefill128::kTile.bm : hd <= 256 ? Prefill256::kTile.bm : Prefill512::kTile.bm;
 }
 
-// The rest of the arguments follows from them.
-void decode(DecodeArguments arguments, uint32_t rows, uint32_t splits, const Launch& how) {
+// The arguments of a decode launch, checked; the place of the statistics follows from the rest.
+DecodeArguments complete(DecodeArguments arguments, uint32_t rows, uint32_t splits) {
   const AttentionShape& shape = arguments.shape;
   check_attention_shape(shape);
   check_cache(shape, arguments.kv);
@@ -38,14 +39,29 @@ void decode(DecodeArguments arguments, uint32_t rows, uint32_t splits, const Lau
   // Outputs first: they are read 16 bytes at a time, and hd is a multiple of 16.
   const uint64_t output_floats = static_cast<uint64_t>(rows) * shape.H * splits * shape.hd;
   arguments.stats = reinterpret_cast<float2*>(arguments.outputs + output_floats);
+  return arguments;
+}
+
+void decode(const DecodeArguments& described, uint32_t rows, uint32_t splits, const Launch& how) {
+  const DecodeArguments arguments = complete(described, rows, splits);
+  const uint32_t hd = arguments.shape.hd;
   const bool quantised = arguments.kv.quantised();
-  if (shape.hd <= 128) {
+  if (hd <= 128) {
     quantised ? launch_decode_128_q8(arguments, rows, splits, how) : launch_decode_128(arguments, rows, splits, how);
-  } else if (shape.hd <= 256) {
+  } else if (hd <= 256) {
     quantised ? launch_decode_256_q8(arguments, rows, splits, how) : launch_decode_256(arguments, rows, splits, how);
   } else {
     quantised ? launch_decode_512_q8(arguments, rows, splits, how) : launch_decode_512(arguments, rows, splits, how);
   }
+}
+
+template <typename Projection>
+void step(const QkvPost& job, const Projection* projections, const DecodeArguments& described, uint32_t rows,
+          uint32_t splits, const Launch& how) {
+  CARAT_CHECK(attention_step_supports(job.shape) && !job.kv.quantised() && !job.only_kv);
+  const DecodeArguments arguments = complete(described, rows, splits);
+  const auto launcher = job.shape.hd <= 256 ? launch_step_256<Projection> : launch_step_512<Projection>;
+  launcher(arguments, job, projections, rows, splits, how);
 }
 
 }  // namespace
@@ -81,6 +97,19 @@ void attention_decode(const AttentionShape& shape, const __half* q, const KvView
                       const uint32_t* sequences, uint32_t rows, __nv_bfloat16* out, uint32_t splits, float* partial,
                       uint32_t* counters, const Launch& how) {
   decode({shape, q, kv, positions, sequences, nullptr, out, partial, nullptr, counters}, rows, splits, how);
+}
+
+void attention_step(const QkvPost& job, const float* projections, uint32_t rows, float* out, uint32_t splits,
+                    float* partial, uint32_t* counters, const Launch& how) {
+  step(job, projections,
+       {job.shape, nullptr, job.kv, job.positions, job.sequences, out, nullptr, partial, nullptr, counters}, rows,
+       splits, how);
+}
+void attention_step(const QkvPost& job, const __nv_bfloat16* projections, uint32_t rows, __nv_bfloat16* out,
+                    uint32_t splits, float* partial, uint32_t* counters, const Launch& how) {
+  step(job, projections,
+       {job.shape, nullptr, job.kv, job.positions, job.sequences, nullptr, out, partial, nullptr, counters}, rows,
+       splits, how);
 }
 
 }  // namespace carat::cuda

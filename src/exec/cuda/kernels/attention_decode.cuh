@@ -61,15 +61,24 @@ __device__ __forceinline__ void store_heads(const AttentionRows<T>& rows, const 
   }
 }
 
-template <typename Choice>
+// Queries that are [rows, H, hd] in fp16, normalised and rotated; the keys and values of all rows are in the cache.
+struct ReadyHeads {
+  static constexpr bool kReady = true;
+  const __half* q;
+};
+
+// Heads: ReadyHeads, or the projections they are made of (attention_step.cuh).
+template <typename Choice, typename Heads>
 __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
-    attention_decode_kernel(const __grid_constant__ DecodeArguments a) {
+    attention_decode_kernel(const __grid_constant__ DecodeArguments a, const __grid_constant__ Heads source) {
   constexpr AttentionTile T = Choice::kTile;
   using L = AttentionLayout<T>;
   extern __shared__ __align__(1024) uint8_t shared_memory[];
   const uint32_t shared = shared_address(shared_memory);
-  wait_for_predecessor();
-  release_successor();
+  if constexpr (Heads::kReady) {
+    wait_for_predecessor();
+    release_successor();
+  }
 
   const uint32_t hd = a.shape.hd, splits = gridDim.x, row = blockIdx.z;
   const uint32_t group = a.shape.H / a.shape.Hkv, head_groups = gridDim.y / a.shape.Hkv;
@@ -90,12 +99,29 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
 
   // The queries go to registers by way of the ring's last tile, which the ring fills only after its first barrier.
   const uint32_t queries = shared + (T.ring - 1) * L::kTileBytes;
-  load_heads<T>(a.q + static_cast<uint64_t>(row) * a.shape.H * hd, heads, hd, queries);
-  copy_async_commit();
+  if constexpr (Heads::kReady) {
+    load_heads<T>(source.q + static_cast<uint64_t>(row) * a.shape.H * hd, heads, hd, queries);
+    copy_async_commit();
+  }
   const uint64_t plane = static_cast<uint64_t>(a.sequences[row]) * a.shape.Hkv + kv_head;
   auto ring = make_ring<T>(shared, a.kv, plane, hd, range);
-  ring.start();
-  copy_async_wait<T.ring - 1>();
+  if constexpr (Heads::kReady) {
+    ring.start();
+    copy_async_wait<T.ring - 1>();
+  } else {
+    // What the row itself adds to the cache is in the last tile; all that was there before may be read at once.
+    const bool newest = blockIdx.x + 1 == blocks && !source.job.only_q;
+    const bool waits = newest && range.tiles == 1;
+    if (!waits) ring.start();
+    source.template clear<T>(queries);
+    wait_for_predecessor();
+    release_successor();
+    source.template prepare<T>(row, kv_head, heads, newest, queries);
+    if (waits) {
+      __syncthreads();
+      ring.start();
+    }
+  }
   __syncthreads();
   const QueriesOf<T> fragments(queries);
 
@@ -139,17 +165,22 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
                  reinterpret_cast<uint32_t*>(shared_memory));
 }
 
-template <typename Choice>
-void launch_decode_tile(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how) {
+template <typename Choice, typename Heads>
+void launch_decode_tile(const DecodeArguments& arguments, const Heads& source, uint32_t rows, uint32_t splits,
+                        const Launch& how) {
   using L = AttentionLayout<Choice::kTile>;
   const uint32_t head_groups = (arguments.shape.H / arguments.shape.Hkv + 15) / 16;
-  const auto kernel = attention_decode_kernel<Choice>;
+  const auto kernel = attention_decode_kernel<Choice, Heads>;
   allow_shared_memory(kernel, L::kSharedBytes, "decode attention");
   // Without this the driver may leave an SM only as much shared memory as one block needs.
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         "decode attention");
   launch("decode attention", kernel, dim3(splits, arguments.shape.Hkv * head_groups, rows), dim3(L::kThreads),
-         L::kSharedBytes, how, arguments);
+         L::kSharedBytes, how, arguments, source);
+}
+template <typename Choice>
+void launch_decode_tile(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how) {
+  launch_decode_tile<Choice>(arguments, ReadyHeads{arguments.q}, rows, splits, how);
 }
 
 }  // namespace carat::cuda

@@ -39,6 +39,12 @@ void check_attention_shape(const AttentionShape& shape);
 // Query heads that share a key/value head are worked on in tiles of 16.
 constexpr uint32_t attention_head_groups(const AttentionShape& shape) { return (shape.H / shape.Hkv + 15) / 16; }
 
+// Whether decode attention has a kernel that starts from the projections (attention_step.h): one block has all query
+// heads of a KV head, so that one puts the new key and value into the cache.
+constexpr bool attention_step_supports(const AttentionShape& shape) {
+  return shape.hd > 128 && attention_head_groups(shape) == 1;
+}
+
 // Shared memory of a block in which every kernel runs (sm_86, sm_89, sm_120), and what the larger prompt tiles of a
 // head dimension need; 0 where there are none.
 inline constexpr uint32_t kSmallSharedMemory = 99 * 1024;
