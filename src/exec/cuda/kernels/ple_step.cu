@@ -70,6 +70,7 @@ void start_packing(const PleStep<Delta>& job, uint32_t rows, const Out& out, con
 }  // namespace
 
 void ple_step(const PleStep<float>& job, uint32_t rows, const BatchRows& out, const Launch& how) {
+  if (!(job.bound > 0.0f)) throw std::logic_error("internal check failed: ple_step without a bound");
   start_packing(job, rows, out, how);
 }
 void ple_step(const PleStep<__nv_bfloat16>& job, uint32_t rows, __nv_bfloat16* out, const Launch& how) {

@@ -9,7 +9,7 @@
 //             u and n of its columns
 //
 // Arrows go through the shared memory of the cluster and end at a barrier of it. The weights (0.7 MB each in Q8_0) come
-// into registers before the predecessor has ended: what is left is latency, that of five exchanges.
+// into registers before the predecessor has ended: what is left is latency, that of three exchanges.
 // Both norms of the end need one exchange: |v + f e|^2 = |v|^2 + 2 f v.e + f^2 |e|^2 with e = y * post_norm.
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/attention_mma.cuh"
@@ -34,8 +34,6 @@ struct PleShared {
   float inner[kPleBlocks][kPleMostInner];    // gelu(gate v) * factors
   float4 warp_sums[kPleWarps][kPleBlocks];   // of y^2, v^2, v e, e^2 of each row
   float4 sums[kPleBlocks][kPleBlocks];       // the same: [block][row]
-  float warp_most[kPleWarps][kPleBlocks];    // |n|
-  float most[kPleBlocks][kPleBlocks];        // [block][row]
   float scale[kPleBlocks], inner_scale[kPleBlocks];
   float scratch[2][kPleWarps];
 };
@@ -256,8 +254,8 @@ struct PleBlock {
     }
   }
 
-  // u to memory, n to `slice` in place of v. Returns the largest |n| of rows 2 t and 2 t + 1 this lane has.
-  __device__ __forceinline__ void finish(const Ends& ends, float (&largest)[2]) const {
+  // u to memory, n to `slice` in place of v.
+  __device__ __forceinline__ void finish(const Ends& ends) const {
     const ResidualNormOf<Delta>& a = job.residual;
     const float inverse_d = 1.0f / static_cast<float>(a.d);
 #pragma unroll
@@ -279,7 +277,6 @@ struct PleBlock {
         const uint64_t column = rank * 16 * proj_tiles + column_of(i);
         if (first_row + row < rows) a.x_out[static_cast<uint64_t>(first_row + row) * a.d + column] = u;
         place = u * factor * ends.next[i / 2];
-        largest[r] = max_or_nan(largest[r], fabsf(place));
       }
     }
   }
@@ -295,44 +292,21 @@ struct PleBlock {
             *reinterpret_cast<const float4*>(from + 4));
     }
   }
-  __device__ __forceinline__ void hand_out(__nv_bfloat16* out, const float (&)[2]) const {
-    __syncthreads();
+  __device__ __forceinline__ void hand_out(__nv_bfloat16* out) const {
     hand_out([&](uint32_t row, uint32_t column, const float4& low, const float4& high) {
       __nv_bfloat16* to = out + static_cast<uint64_t>(first_row + row) * job.residual.d + column;
       store4(to, 0, 8, low);
       store4(to, 4, 8, high);
     });
   }
-  // The scale of a row needs the largest of all blocks.
-  __device__ __forceinline__ void hand_out(const BatchRows& out, const float (&largest)[2]) const {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float most = largest[r];
-#pragma unroll
-      for (int offset = 4; offset < 32; offset <<= 1) {
-        most = max_or_nan(most, __shfl_xor_sync(0xffffffffu, most, offset));
-      }
-      if (lane < 4) shared.warp_most[warp][lane * 2 + r] = most;
-    }
-    __syncthreads();
-    if (threadIdx.x < kPleBlocks) {
-      float most = 0.0f;
-#pragma unroll
-      for (uint32_t w = 0; w < kPleWarps; ++w) most = max_or_nan(most, shared.warp_most[w][threadIdx.x]);
-      const uint32_t to = shared_address(&shared.most[rank][threadIdx.x]);
-#pragma unroll
-      for (uint32_t block = 0; block < kPleBlocks; ++block) put_in_block(in_block(to, block), most);
-    }
-    cluster_arrive();
-    cluster_wait();
+  // The scale follows from what n cannot exceed: the largest of a row would take another exchange, and fp16 is as exact
+  // a few powers of two below its end.
+  __device__ __forceinline__ void hand_out(const BatchRows& out) const {
+    const float scale = batch_scale(job.bound), inverse = 1.0f / scale;
     hand_out([&](uint32_t row, uint32_t column, const float4& low, const float4& high) {
-      float most = 0.0f;
-#pragma unroll
-      for (uint32_t block = 0; block < kPleBlocks; ++block) most = max_or_nan(most, shared.most[block][row]);
-      const float scale = batch_scale(most);
       if (column == 0) out.scale[first_row + row] = scale;
       reinterpret_cast<uint4*>(out.fragments)[batch_place(column, first_row + row, out.tiles)] =
-          batch_chunk(low, high, 1.0f / scale);
+          batch_chunk(low, high, inverse);
     });
   }
 
@@ -387,9 +361,9 @@ struct PleBlock {
     cluster_arrive();
     cluster_wait();
 
-    float largest[2] = {};
-    if (has_proj) finish(ends, largest);
-    hand_out(out, largest);
+    if (has_proj) finish(ends);
+    __syncthreads();
+    hand_out(out);
   }
 };
 

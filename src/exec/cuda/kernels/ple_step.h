@@ -21,6 +21,7 @@ struct PleStep {
   const float* factors = nullptr;    // [rows, factors_leading], P of each row
   uint32_t factors_leading = 0;
   const float* post_norm = nullptr;  // [d]
+  float bound = 0.0f;                // no |n| is larger: sqrt(d) times the largest |next_norm|; for BatchRows
 };
 
 // The result as operands of batched products, or as bf16 [rows, d].
