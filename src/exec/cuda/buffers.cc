@@ -137,18 +137,20 @@ void TokenBuffers::carve(Carver& carver, const Widths& w, const model::Config& c
     shares = std::max(shares, rows);
     widest_shares = std::max(widest_shares, rows * layer.hd);
   }
-  qkv = carver.take<TaggedQuad>(w.qkv / 4);
+  qkv = carver.take<TaggedWord>(w.qkv);
   partial = carver.take<TaggedQuad>(widest_shares / 4);
   stats = carver.take<Tagged>(2 * shares);
-  attention = carver.take<TaggedQuad>(w.q / 4);
-  delta = carver.take<TaggedQuad>(w.d / 4);
+  attention = carver.take<TaggedWord>(w.q);
+  attention_delta = carver.take<TaggedWord>(w.d);
+  ffn_delta = carver.take<TaggedWord>(w.d);
+  ple_delta = carver.take<TaggedWord>(w.P == 0 ? 0 : w.d);
   hidden = carver.take<TaggedRun>(w.F / kTokenRun);
-  ple_projection = carver.take<TaggedQuad>(uint64_t{w.L} * w.P / 4);
-  ple = carver.take<TaggedQuad>(uint64_t{w.L} * w.P / 4);
-  ple_gate = carver.take<TaggedQuad>(w.P / 4);
+  ple_projection = carver.take<TaggedWord>(uint64_t{w.L} * w.P);
+  ple = carver.take<TaggedWord>(uint64_t{w.L} * w.P);
+  ple_gate = carver.take<TaggedWord>(w.P);
   router = carver.take<Tagged>(w.experts);
   expert_hidden = carver.take<TaggedRun>(uint64_t{w.used} * w.F_expert / kTokenRun);
-  experts = carver.take<TaggedQuad>(w.experts == 0 ? 0 : w.d / 4);
+  experts = carver.take<TaggedWord>(w.experts == 0 ? 0 : w.d);
 }
 
 void BatchBuffers::carve(Carver& carver, const Widths& w, uint32_t row_count) {

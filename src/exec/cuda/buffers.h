@@ -166,19 +166,20 @@ struct NarrowBuffers {
 struct TokenBuffers {
   void* stages;  // [stage_capacity] TokenStage
   uint32_t stage_capacity;
-  uint32_t* serial;       // of the next token
-  TaggedQuad* qkv;        // [qkv / 4]
+  uint32_t* serial;  // of the next token
+  TaggedWord* qkv;
   TaggedQuad* partial;    // [H][hd / 4][splits] of the largest layer
   Tagged* stats;          // [H, splits, 2]
-  TaggedQuad* attention;  // [q / 4]
-  TaggedQuad* delta;      // [d / 4]
-  TaggedRun* hidden;      // [F / 16]
-  TaggedQuad* ple_projection;
-  TaggedQuad* ple;  // [L * P / 4]
-  TaggedQuad* ple_gate;
+  TaggedWord* attention;  // [q]
+  // [d] each. Apart, because a block may still read one when others, which did not wait for it, write the next.
+  TaggedWord *attention_delta, *ffn_delta, *ple_delta;
+  TaggedRun* hidden;  // [F / 16]
+  TaggedWord* ple_projection;
+  TaggedWord* ple;  // [L * P]
+  TaggedWord* ple_gate;
   Tagged* router;
   TaggedRun* expert_hidden;  // [used * F_expert / 16]
-  TaggedQuad* experts;       // [d / 4]
+  TaggedWord* experts;       // [d]
   void carve(Carver& carver, const Widths& w, const model::Config& config, uint32_t sm_count);
 };
 

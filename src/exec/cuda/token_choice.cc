@@ -25,12 +25,14 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
   }
   if (request.kv_format != quant::Format::kF16) return "it reads keys and values as F16";
   if (request.gpu_layers && wished_split(config, *request.gpu_layers) > 0) return "layers run on the CPU";
-  if (config.P > kTokenMaxPle || config.experts_used > kTokenMaxExpertsUsed) {
+  if (config.P > kTokenMaxPle || config.experts_used > kTokenMaxExpertsUsed || config.d > kTokenWidestStream) {
     return "the model is wider than it is made for";
   }
+  // Blocks without a part in a product would not be waited for by those who write what they read.
+  if (config.d < gpu.sm_count) return "the model is too narrow for so many SMs";
   std::vector<TokenWeights> products;
-  const auto product = [&](const model::Matrix& m, uint32_t groups, uint32_t deal = 1, uint32_t copies = 1) {
-    products.push_back({packing_of(m.format), groups, deal, steps_of(m.cols) * copies, steps_of(m.cols)});
+  const auto product = [&](const model::Matrix& m, uint32_t rows, uint32_t run = 1, uint32_t copies = 1) {
+    products.push_back({packing_of(m.format), rows, run, steps_of(m.cols) * copies, steps_of(m.cols)});
   };
   for (const model::Layer& layer : config.layers) {
     const model::LayerWeights& weights = model.weights().layers[layer.index];
@@ -40,10 +42,10 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
       return fmt::format("gate and up matrices of layer {} differ in format", layer.index);
     }
     if (config.d % 8 != 0 || layer.F % kTokenRun != 0) return "a width that is no multiple of 16";
-    product(weights.ffn_down, config.d / kTokenRows);
-    product(weights.ffn_gate, layer.F / 2, kTokenRun / 2);
-    product(weights.attn_output, config.d / kTokenRows);
-    product(weights.attn_q, layer.H * layer.hd / kTokenRows);
+    product(weights.ffn_down, config.d);
+    product(weights.ffn_gate, 2 * layer.F, 2 * kTokenRun);
+    product(weights.attn_output, config.d);
+    product(weights.attn_q, layer.H * layer.hd);
     if (!layer.moe) continue;
     if (config.F_expert % kTokenRun != 0 || config.experts % 4 != 0)
       return "an experts' width that is no multiple of 16";
@@ -55,11 +57,11 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
     const PackedBytes planes = packed_bytes(packing_of(weights.ffn_down_exps.format));
     const uint32_t count = 1 + (planes.high != 0) + (planes.scales != 0) + (planes.super != 0);
     if (planes.scales == 0 || config.experts_used * count > 32) return "the experts' format";
-    product(weights.ffn_down_exps, config.d / kTokenRows, 1, config.experts_used);
+    product(weights.ffn_down_exps, config.d, 1, config.experts_used);
     product(weights.ffn_gate_up_exps.empty() ? weights.ffn_gate_exps : weights.ffn_gate_up_exps,
-            config.experts_used * config.F_expert / 2, kTokenRun / 2);
+            config.experts_used * 2 * config.F_expert, 2 * kTokenRun);
   }
-  product(model.weights().output, config.V / kTokenRows);
+  product(model.weights().output, config.V);
   if (token_memory(products, config.d, gpu.sm_count, gpu.shared_memory).slots == 0) {
     return fmt::format("its weights in flight do not fit {} KB of shared memory", gpu.shared_memory / 1024);
   }

@@ -1,6 +1,7 @@
 // Decode of a single row by the token kernel: the list of stages it walks, made once when the executor is.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
@@ -54,12 +55,12 @@ class TokenProgram {
 
  private:
   struct Pending {
-    const TaggedQuad* delta = nullptr;
-    uint32_t stage = 0;
+    const TaggedWord* delta = nullptr;
+    uint32_t version = 0;
     const float* norm = nullptr;
     const float* dense_norm = nullptr;
-    const TaggedQuad* experts = nullptr;
-    uint32_t experts_stage = 0;
+    const TaggedWord* experts = nullptr;
+    uint32_t experts_version = 0;
     const float* experts_norm = nullptr;
     float scale = 1.0f;
   };
@@ -76,14 +77,23 @@ class TokenProgram {
       if (stage.kind == TokenKind::kAttention) stage.attention.slot_shift = token_cache_shift(memory_.slot_bytes);
       if (stage.kind != TokenKind::kProduct) continue;
       TokenProduct& product = stage.product;
-      product.chunks = token_chunks(weights_of(product), memory_.slot_bytes, blocks_);
-      product.slice_inverse = inverse_of(product.chunks.slices);
+      const TokenWeights weights = weights_of(product);
+      product.task = token_tasks(weights, memory_.slot_bytes, blocks_);
+      product.tasks = product.rows / product.task.rows;
+      product.deal = std::max(1u, weights.run / product.task.rows);
     }
   }
 
   static TokenWeights weights_of(const TokenProduct& product) {
-    return {product.packing, product.groups, product.deal, product.steps,
+    return {product.packing, product.rows, product.output == TokenOutput::kGeglu ? 2 * kTokenRun : 1, product.steps,
             product.expert_steps != 0 ? product.expert_steps : product.steps};
+  }
+
+  // Of what is written to `buffer` next.
+  uint32_t new_version(const void* buffer) {
+    const uint32_t version = ++versions_[buffer];
+    CARAT_CHECK(version <= kTokenVersions);
+    return version;
   }
 
   TokenStage& add(TokenKind kind, Step step) {
@@ -92,7 +102,6 @@ class TokenProgram {
     stage.kind = kind;
     stage.number = static_cast<uint32_t>(stages_.size()) + 1;
     stages_.push_back(stage);
-    made_ = stage.number;
     return stages_.back();
   }
 
@@ -103,11 +112,11 @@ class TokenProgram {
     product.columns = config_.d;
     product.next_norm = next_norm;
     product.in = pending_.delta;
-    product.in_stage = pending_.stage;
+    product.in_version = pending_.version;
     product.delta_norm = pending_.norm;
     product.dense_norm = pending_.dense_norm;
     product.experts = pending_.experts;
-    product.experts_stage = pending_.experts_stage;
+    product.experts_version = pending_.experts_version;
     product.experts_norm = pending_.experts_norm;
     product.scale = pending_.scale;
     pending_ = {};
@@ -118,23 +127,21 @@ class TokenProgram {
     TokenProduct product = empty_product();
     product.input = input;
     product.in = from;
-    product.in_stage = made_;
+    product.in_version = made_;
     product.columns = columns;
     return product;
   }
 
-  void push(Step step, TokenProduct product, std::span<const PackedView> parts, uint32_t groups) {
+  // rows: of all parts.
+  void push(Step step, TokenProduct product, std::span<const PackedView> parts, uint32_t rows) {
     product.packing = parts.front().packing;
     product.parts = static_cast<uint32_t>(parts.size());
-    product.groups = groups;
-    // A run of results is made by one block.
-    product.deal = product.output == TokenOutput::kGeglu ? kTokenRun / 2 : 1;
+    product.rows = rows;
     if (product.expert_steps == 0) product.steps = parts.front().steps;
     for (size_t i = 0; i < parts.size(); ++i) product.planes[i] = planes_of(parts[i]);
-    TokenStage& stage = add(TokenKind::kProduct, step);
-    if (product.made == 0) product.made = stage.number;
-    made_ = product.made;
-    stage.product = product;
+    if (product.version == 0) product.version = new_version(product.out);
+    made_ = product.version;
+    add(TokenKind::kProduct, step).product = product;
   }
 
   // Matrices over the same input, results one after the other in `product.out`. Neighbours of the same packing make one
@@ -144,17 +151,17 @@ class TokenProgram {
     while (first < parts.size()) {
       size_t end = first + 1;
       while (end < parts.size() && end - first < 3 && parts[end].packing == parts[first].packing) ++end;
-      uint32_t groups = 0;
+      uint32_t rows = 0;
       for (size_t i = first; i < end; ++i) {
-        groups += parts[i].rows / kTokenRows;
-        if (i - first < 2) product.part_end[i - first] = groups;
+        rows += parts[i].rows;
+        if (i - first < 2) product.part_end[i - first] = rows;
       }
-      if (end - first == 1) product.part_end[1] = groups;
-      push(step, product, parts.subspan(first, end - first), groups);
-      product.made = made_;
+      if (end - first == 1) product.part_end[1] = rows;
+      push(step, product, parts.subspan(first, end - first), rows);
+      product.version = made_;  // all of them make one vector
       if (end < parts.size()) {
         const bool same = is_float_packing(parts[end].packing) == is_float_packing(parts[first].packing);
-        product.out = static_cast<TaggedQuad*>(product.out) + groups;
+        product.out = static_cast<TaggedWord*>(product.out) + rows;
         if (same) {
           product.input = TokenInput::kSame;
         } else if (product.input == TokenInput::kResidual) {
@@ -170,10 +177,9 @@ class TokenProgram {
     TokenProduct projection = reads_stream(nullptr);
     projection.out = to_.ple_projection;
     add_products(Step::kPleInput, projection, weights_.ple_projection.parts);
-    const uint32_t made = made_;
     TokenPerLayer ple{};
     ple.projection = to_.ple_projection;
-    ple.projection_stage = made;
+    ple.projection_version = made_;
     ple.slices = config_.L;
     ple.P = config_.P;
     ple.table = weights_.ple_table;
@@ -181,8 +187,8 @@ class TokenProgram {
     ple.projection_scale = 1.0f / std::sqrt(static_cast<float>(config_.d));
     ple.table_scale = std::sqrt(static_cast<float>(config_.P));
     ple.out = to_.ple;
+    ple.version = ple_version_ = new_version(to_.ple);
     add(TokenKind::kPerLayerInputs, Step::kEmbed).per_layer = ple;
-    ple_stage_ = made_;
   }
 
   void add_attention(const model::Layer& layer) {
@@ -196,23 +202,28 @@ class TokenProgram {
     attention.first_pair = layer.sliding ? 0 : executor_.pairs_sliding_;
     attention.owns = layer.owns_kv;
     attention.v_from_k = layer.v_from_k;
+    attention.lends = std::any_of(config_.layers.begin(), config_.layers.end(), [&](const model::Layer& other) {
+      return !other.owns_kv && other.kv_source == layer.index;
+    });
     attention.q_norm = weights.q_norm;
     attention.k_norm = layer.owns_kv ? weights.k_norm : weights.q_norm;
     attention.kv = executor_.kv_of(layer.index);
     attention.kv_stage = layer.owns_kv ? 0 : attention_stages_[layer.kv_source];
     attention.qkv = to_.qkv;
-    attention.qkv_stage = made_;
+    attention.qkv_version = made_;
+    attention.version = new_version(to_.attention);
     attention.most_splits = token_splits(layer.Hkv, blocks_);
     attention.partial = to_.partial;
     attention.stats = to_.stats;
     attention.out = to_.attention;
     add(TokenKind::kAttention, Step::kAttention).attention = attention;
-    attention_stages_[layer.index] = made_;
+    attention_stages_[layer.index] = stages_.back().number;
     add(TokenKind::kCombine, Step::kHeads).attention = attention;
+    made_ = attention.version;
     TokenProduct output = reads(TokenInput::kVector, to_.attention, layer.H * layer.hd);
-    output.out = to_.delta;
+    output.out = to_.attention_delta;
     add_products(Step::kAttentionOutput, output, weights.output.parts);
-    pending_ = {.delta = to_.delta, .stage = made_, .norm = weights.post_attention_norm};
+    pending_ = {.delta = to_.attention_delta, .version = made_, .norm = weights.post_attention_norm};
   }
 
   void add_layer(const model::Layer& layer) {
@@ -222,20 +233,20 @@ class TokenProgram {
     TokenProduct gate_up = reads_stream(weights.ffn_norm);
     gate_up.output = TokenOutput::kGeglu;
     gate_up.out = to_.hidden;
-    push(Step::kGateUp, gate_up, weights.gate_up.parts, layer.F / 2);
+    push(Step::kGateUp, gate_up, weights.gate_up.parts, 2 * layer.F);
     const uint32_t dense = made_;
     if (layer.moe) add_experts_up(weights);
     TokenProduct down = reads(TokenInput::kRuns, to_.hidden, layer.F);
-    down.in_stage = dense;
-    down.out = to_.delta;
+    down.in_version = dense;
+    down.out = to_.ffn_delta;
     const uint32_t experts = made_;
     add_products(Step::kDown, down, weights.down.parts);
-    pending_ = {.delta = to_.delta, .stage = made_, .norm = weights.post_ffw_norm};
+    pending_ = {.delta = to_.ffn_delta, .version = made_, .norm = weights.post_ffw_norm};
     if (layer.moe) {
       pending_.dense_norm = weights.post_ffw_norm_1;
       add_experts_down(weights, experts);
       pending_.experts = to_.experts;
-      pending_.experts_stage = made_;
+      pending_.experts_version = made_;
       pending_.experts_norm = weights.post_ffw_norm_2;
     }
     if (config_.P > 0) add_ple(layer.index);
@@ -247,13 +258,13 @@ class TokenProgram {
     TokenProduct gate = reads_stream(nullptr);
     gate.output = TokenOutput::kGeluTimes;
     gate.out = to_.ple_gate;
-    gate.factors = to_.ple + uint64_t{index} * config_.P / kTokenRows;
-    gate.factors_stage = ple_stage_;
+    gate.factors = to_.ple + uint64_t{index} * config_.P;
+    gate.factors_version = ple_version_;
     add_products(Step::kPleGate, gate, weights.inp_gate.parts);
     TokenProduct projection = reads(TokenInput::kVector, to_.ple_gate, config_.P);
-    projection.out = to_.delta;
+    projection.out = to_.ple_delta;
     add_products(Step::kPleProject, projection, weights.proj.parts);
-    pending_ = {.delta = to_.delta, .stage = made_, .norm = weights.post_norm};
+    pending_ = {.delta = to_.ple_delta, .version = made_, .norm = weights.post_norm};
   }
 
   void add_experts_up(const DeviceLayer& weights) {
@@ -263,31 +274,30 @@ class TokenProgram {
     add_products(Step::kRouter, router, {&weights.router_packed, 1});
     TokenProduct up = reads_stream(weights.pre_ffw_norm_2);
     up.router = to_.router;
-    up.router_stage = made_;
+    up.router_version = made_;
     up.experts_total = config_.experts;
     up.expert_scale = weights.expert_scale;
     up.output = TokenOutput::kGeglu;
     up.out = to_.expert_hidden;
-    up.expert_groups = config_.F_expert / 2;
+    up.expert_rows = config_.F_expert;
     up.expert_stride[0] = weights.expert_gate.stride;
     up.expert_stride[1] = weights.expert_up.stride;
     up.expert_offset[0] = weights.expert_gate.offset;
     up.expert_offset[1] = weights.expert_up.offset;
     const PackedView parts[2] = {weights.expert_gate.weights, weights.expert_up.weights};
-    push(Step::kExpertsUp, up, parts, config_.experts_used * up.expert_groups);
+    push(Step::kExpertsUp, up, parts, config_.experts_used * 2 * up.expert_rows);
   }
 
   void add_experts_down(const DeviceLayer& weights, uint32_t made) {
     TokenProduct down = reads(TokenInput::kRuns, to_.expert_hidden, config_.F_expert);
-    down.in_stage = made;
+    down.in_version = made;
     down.out = to_.experts;
     down.expert_steps = weights.expert_down.steps;
     down.expert_inverse = inverse_of(kStep * down.expert_steps);
     down.steps = config_.experts_used * down.expert_steps;
     down.expert_stride[0] = config_.d;
-    const uint32_t groups = config_.d / kTokenRows;
-    down.part_end[0] = down.part_end[1] = groups;
-    push(Step::kExpertsDown, down, {&weights.expert_down, 1}, groups);
+    down.part_end[0] = down.part_end[1] = config_.d;
+    push(Step::kExpertsDown, down, {&weights.expert_down, 1}, config_.d);
   }
 
   const CudaExecutor& executor_;
@@ -298,8 +308,9 @@ class TokenProgram {
   TokenMemory memory_;
   // The number of each layer's attention stage.
   std::vector<uint32_t> attention_stages_ = std::vector<uint32_t>(config_.L);
-  uint32_t made_ = 0;  // the number of the newest results
-  uint32_t ple_stage_ = 0;
+  std::map<const void*, uint32_t> versions_;  // of each buffer's newest contents
+  uint32_t made_ = 0;                         // of the newest results
+  uint32_t ple_version_ = 0;
   uint32_t layer_ = 0;
   Pending pending_;
   std::vector<TokenStage> stages_;

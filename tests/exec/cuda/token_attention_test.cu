@@ -133,16 +133,15 @@ class TokenAttentionTest : public GpuTest {
     const auto q_norm = upload(q_norm_), k_norm = upload(k_norm_);
     const auto turns = upload(turns_);
     const auto k = upload(k_), v = upload(v_);
-    const auto qkv = poisoned<TaggedQuad>(size_t{heads} * c.hd / 4);
+    const auto qkv = poisoned<TaggedWord>(size_t{heads} * c.hd);
     const auto partial = poisoned<TaggedQuad>(size_t{c.H} * splits * c.hd / 4);
     const auto stats = poisoned<Tagged>(size_t{c.H} * splits * 2);
-    const auto combined = poisoned<TaggedQuad>(size_t{c.H} * c.hd / 4);
+    const auto combined = poisoned<TaggedWord>(size_t{c.H} * c.hd);
     const auto out = poisoned<float>(size_t{c.H} * c.hd);
     std::vector<TokenStage> layers;
     for (uint32_t l = 0; l < c.layers; ++l) {
       layers.push_back(TokenStage{});
       layers[l].kind = TokenKind::kAttention;
-      layers[l].number = 3 * l + 2;
       TokenAttention& a = layers[l].attention = {};
       a.shape.H = c.H, a.shape.Hkv = c.Hkv, a.shape.hd = c.hd, a.shape.window = c.window;
       a.pairs = c.rotated == 0 ? c.hd / 2 : c.rotated;
@@ -150,7 +149,8 @@ class TokenAttentionTest : public GpuTest {
       a.q_norm = q_norm.data(), a.k_norm = k_norm.data();
       a.kv.k = k.data(), a.kv.v = v.data(), a.kv.slots = c.slots;
       a.slot_shift = token_cache_shift(c.ring.slot_bytes);
-      a.qkv = qkv.data(), a.qkv_stage = 3 * l + 1;
+      a.qkv = qkv.data(), a.qkv_version = a.version = l + 1;
+      a.lends = l % 2 == 0;
       a.most_splits = splits;
       a.partial = partial.data(), a.stats = stats.data(), a.out = combined.data();
     }
@@ -159,6 +159,7 @@ class TokenAttentionTest : public GpuTest {
     run.job.stages = stages.data(), run.job.stage_count = c.layers;
     run.job.eps = kEps;
     run.job.memory = c.ring;
+    run.job.memory.region_bytes = (token_attention_bytes() + 127) / 128 * 128;
     run.product = product.data(), run.turns = turns.data();
     run.position = c.position, run.sequence = kSequence;
     run.out = out.data();

@@ -11,46 +11,45 @@ constexpr uint32_t kH200Shared = 232448, kBlocks = 132;
 
 // The products of a layer of E4B and its LM head.
 std::vector<TokenWeights> e4b(Packing packing) {
-  return {{packing, 768, 1, 10, 10}, {packing, 640, 1, 8, 8}, {packing, 5120, 8, 10, 10}, {packing, 640, 1, 40, 40},
-          {packing, 64, 1, 10, 10},  {packing, 640, 1, 1, 1}, {packing, 65536, 1, 10, 10}};
+  return {{packing, 3072, 1, 10, 10},  {packing, 2560, 1, 8, 8},  {packing, 20480, 32, 10, 10},
+          {packing, 2560, 1, 40, 40},  {packing, 256, 1, 10, 10}, {packing, 2560, 1, 1, 1},
+          {packing, 262144, 1, 10, 10}};
 }
 
 // Weights of 31B: long rows.
 std::vector<TokenWeights> dense_31b(Packing packing) {
-  return {
-      {packing, 4096, 1, 21, 21}, {packing, 1344, 1, 32, 32}, {packing, 10752, 8, 21, 21}, {packing, 1344, 1, 84, 84}};
+  return {{packing, 16384, 1, 21, 21},
+          {packing, 5376, 1, 32, 32},
+          {packing, 43008, 32, 21, 21},
+          {packing, 5376, 1, 84, 84}};
 }
 
-// What a slot holds: planes, and for Q6_K the lines of factors of each run.
-uint32_t held_bytes(const TokenWeights& weights, const TokenChunks& chunks) {
+// What a slot holds: planes, and for Q6_K the lines of factors of each run (at worst a row is one).
+uint32_t held_bytes(const TokenWeights& weights, const TokenTasks& tasks) {
   const PackedBytes bytes = packed_bytes(weights.packing);
-  const uint32_t rows = chunks.groups * kTokenRows, planes = bytes.quants + bytes.high + bytes.scales;
   const bool experts = weights.piece_steps != weights.steps;
-  const uint32_t runs = experts ? chunks.cut_steps / weights.piece_steps : kTokenRuns;
-  const uint32_t run_steps = experts           ? rows * weights.piece_steps
-                             : chunks.cuts > 1 ? chunks.cut_steps
-                                               : rows * weights.steps;
-  return rows * chunks.cut_steps * planes + (bytes.super != 0 ? runs * token_super_bytes(run_steps) : 0);
+  const uint32_t runs = experts ? tasks.cut_steps / weights.piece_steps : tasks.rows;
+  const uint32_t run_steps = experts ? tasks.rows * weights.piece_steps : tasks.cut_steps;
+  return tasks.rows * tasks.cut_steps * (bytes.quants + bytes.high + bytes.scales) +
+         (bytes.super != 0 ? runs * token_super_bytes(run_steps) : 0);
 }
 
-TEST(TokenShape, ChunksCoverEveryStepOnceAndFitTheirSlot) {
+TEST(TokenShape, TasksCoverEveryStepOnceAndFitTheirSlot) {
   for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ5K, Packing::kQ6K, Packing::kF16,
                                 Packing::kBF16, Packing::kF32}) {
-    for (const uint32_t slot : {16u * 1024, 21760u, 24u * 1024}) {
-      for (const uint32_t groups : {1u, 5u, 64u, 640u, 5120u, 65536u}) {
+    for (const uint32_t slot : {8704u, 16u * 1024, 21760u}) {
+      for (const uint32_t rows : {4u, 20u, 256u, 2560u, 20480u, 262144u}) {
         for (const uint32_t steps : {1u, 2u, 3u, 11u, 40u, 84u}) {
-          const TokenWeights weights{packing, groups, 1, steps, steps};
-          const TokenChunks chunks = token_chunks(weights, slot, kBlocks);
+          const TokenWeights weights{packing, rows, 1, steps, steps};
+          const TokenTasks tasks = token_tasks(weights, slot, kBlocks);
           SCOPED_TRACE(testing::Message()
-                       << int(packing) << " slot " << slot << " groups " << groups << " steps " << steps);
-          ASSERT_GE(chunks.groups, 1u);
-          EXPECT_LE(held_bytes(weights, chunks), slot);
-          EXPECT_GE(chunks.cuts * chunks.cut_steps, steps);
-          EXPECT_LT((chunks.cuts - 1) * chunks.cut_steps, steps) << "the last cut is empty";
-          EXPECT_GE(chunks.slices * chunks.slice_steps, chunks.cut_steps);
-          EXPECT_LT((chunks.slices - 1) * chunks.slice_steps, chunks.cut_steps) << "the last slice is empty";
-          EXPECT_EQ(chunks.slice_steps % token_lane_steps(packing), 0u);
-          EXPECT_TRUE(chunks.cuts == 1 || chunks.groups == 1);
+                       << int(packing) << " slot " << slot << " rows " << rows << " steps " << steps);
+          ASSERT_TRUE(tasks.rows == 1 || tasks.rows == 2 || tasks.rows == 4 || tasks.rows == 8) << tasks.rows;
+          EXPECT_EQ(rows % tasks.rows, 0u);
+          EXPECT_LE(held_bytes(weights, tasks), slot);
+          EXPECT_GE(tasks.cuts * tasks.cut_steps, steps);
+          EXPECT_LT((tasks.cuts - 1) * tasks.cut_steps, steps) << "the last cut is empty";
+          EXPECT_TRUE(tasks.cuts == 1 || tasks.cut_steps % token_lane_steps(packing) == 0);
         }
       }
     }
@@ -58,25 +57,33 @@ TEST(TokenShape, ChunksCoverEveryStepOnceAndFitTheirSlot) {
 }
 
 TEST(TokenShape, ExpertsRowsAreCutAtWholeExperts) {
-  const TokenWeights down{Packing::kQ6K, 704, 1, 8 * 3, 3};
-  for (const uint32_t slot : {8u * 1024, 16u * 1024}) {
-    const TokenChunks chunks = token_chunks(down, slot, kBlocks);
-    EXPECT_EQ(chunks.cut_steps % 3, 0u);
-    EXPECT_LE(held_bytes(down, chunks), slot);
+  const TokenWeights down{Packing::kQ6K, 2816, 1, 8 * 3, 3};
+  for (const uint32_t slot : {4u * 1024, 16u * 1024}) {
+    const TokenTasks tasks = token_tasks(down, slot, kBlocks);
+    EXPECT_EQ(tasks.cut_steps % 3, 0u);
+    EXPECT_EQ(tasks.rows, 2u) << "what the kernel is compiled for";
+    EXPECT_LE(held_bytes(down, tasks), slot);
   }
 }
 
-TEST(TokenShape, HandsOfRowGroupsStayTogether) {
-  EXPECT_EQ(token_share({Packing::kQ8, 5120, 8, 10, 10}, kBlocks), 40u);
-  EXPECT_EQ(token_share({Packing::kQ8, 640, 1, 40, 40}, kBlocks), 5u);
+TEST(TokenShape, RunsStayTogether) {
+  // 640 runs of 16 gates and 16 ups: five for most blocks.
+  EXPECT_EQ(token_share({Packing::kQ8, 20480, 32, 10, 10}, 4, kBlocks), 40u);
+  EXPECT_EQ(token_share({Packing::kQ8, 20480, 32, 10, 10}, 8, kBlocks), 20u);
+  EXPECT_EQ(token_share({Packing::kQ8, 2560, 1, 40, 40}, 4, kBlocks), 5u);
 }
 
-TEST(TokenShape, WarpsShareRowGroupsWhereThereAreFew) {
-  // 2560 rows of 10240 columns: five row groups a block would leave 11 of 16 warps without work.
-  const TokenChunks down = token_chunks({Packing::kQ8, 640, 1, 40, 40}, 21760, kBlocks);
-  EXPECT_GE(5 * down.cuts * down.slices, 16u);
-  // The LM head has enough row groups for everyone, and its partial sums must not take the ring's memory.
-  EXPECT_EQ(token_chunks({Packing::kQ8, 65536, 1, 10, 10}, 21760, kBlocks).slices, 1u);
+TEST(TokenShape, GatesAndUpsShareATask) {
+  for (const uint32_t slot : {3u * 1024, 8704u, 21760u}) {
+    EXPECT_GE(token_tasks({Packing::kQ8, 20480, 32, 10, 10}, slot, kBlocks).rows, 2u);
+  }
+}
+
+TEST(TokenShape, FewRowsAreSharedByMoreWarps) {
+  // 256 rows: two for a block, by two warps.
+  EXPECT_EQ(token_tasks({Packing::kQ8, 256, 1, 10, 10}, 10880, kBlocks).rows, 1u);
+  // The LM head has enough for everyone; the fewer loads of activations the better.
+  EXPECT_GE(token_tasks({Packing::kQ8, 262144, 1, 10, 10}, 10880, kBlocks).rows, 4u);
 }
 
 TEST(TokenShape, TheRingSuitsTheModel) {
@@ -86,6 +93,7 @@ TEST(TokenShape, TheRingSuitsTheModel) {
       const TokenMemory memory = token_memory(products, d, kBlocks, kH200Shared);
       ASSERT_GT(memory.slots, 0u);
       EXPECT_LE(memory.total(d), kH200Shared);
+      EXPECT_TRUE(memory.loaders >= 2 && memory.loaders <= kTokenLoaderWarps) << memory.loaders;
       EXPECT_GE(memory.slots * memory.slot_bytes, 96u * 1024) << "too few bytes in flight to keep the memory busy";
     }
   }

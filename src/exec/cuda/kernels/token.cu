@@ -9,30 +9,42 @@
 namespace carat::cuda {
 namespace {
 
-// Shared memory of a block besides ring, region, partial sums and residual stream.
-struct TokenShared {
-  uint64_t barriers[2 * kTokenMaxSlots];
-  uint64_t described[kTokenWindow];
-  WindowStage window[kTokenWindow];
-  TokenStage loading[kTokenLoaderWarps][2];  // of the warps that load weights
-  alignas(16) float sums[8 * kTokenWarps];
-  alignas(16) float4 factors[kTokenMaxPle / kTokenRows];
-  float2 turns[kTokenMaxPairs];
-  alignas(16) uint32_t staging[kTokenWarps][4][12];  // runs on their way out, four a warp
-  uint32_t expert_ids[kTokenMaxExpertsUsed];
-  float expert_weights[kTokenMaxExpertsUsed];
-  uint32_t token, position, sequence, serial;
-  AttentionCall attention;
-  uint32_t routed;  // the stage whose experts were chosen last
-  uint32_t begun;   // stages begun
-};
+__device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d) {
+  if (p.input == TokenInput::kVector) return StageStart::kVector;
+  if (p.input == TokenInput::kRuns) return StageStart::kRuns;
+  if (p.input == TokenInput::kSame) return StageStart::kNothing;
+  const bool wide = d > kTokenThreads * kTokenThreadColumns;
+  if (p.experts != nullptr) return wide ? StageStart::kWideMixture : StageStart::kMixture;
+  return wide ? StageStart::kWideResidual : StageStart::kResidual;
+}
 
-static_assert(sizeof(TokenShared) <= kTokenSharedBytes && sizeof(TokenStage) <= kTokenStageBytes);
+// What this block does in a stage.
+[[maybe_unused]] __device__ __forceinline__ void decide(WindowStage& now, uint32_t d, uint32_t position) {
+  now.rows = 0;
+  now.routes = now.takes_factors = false;
+  if (now.stage.kind == TokenKind::kPerLayerInputs) {
+    now.start = StageStart::kPerLayerInputs;
+  } else if (now.stage.kind == TokenKind::kProduct) {
+    const TokenProduct& p = now.stage.product;
+    now.list = task_list(p);
+    now.start = start_of(p, d);
+    now.rows = p.expert_steps != 0 ? kExpertRows : static_cast<uint8_t>(p.task.rows);
+    now.packing = p.packing;
+    now.routes = p.router != nullptr;
+    now.takes_factors = p.output == TokenOutput::kGeluTimes;
+  } else {
+    now.share = attention_share(now.stage.attention, position);
+    now.start = now.stage.kind == TokenKind::kAttention ? attention_start(now.stage.attention, now.share)
+                : now.share.splits > 1                  ? StageStart::kCombine
+                                                        : StageStart::kNothing;
+  }
+}
 
 // The warp that describes: stages are brought to the window ahead of their use, with this block's part of them. Slot
 // index % kTokenWindow may be overwritten once stage index - 2 has begun: everyone has left index - 4 by then.
 // (Unused where the kernel below has no body: older architectures.)
-[[maybe_unused]] __device__ void describe_stages(const TokenJob& job, TokenShared& shared) {
+[[maybe_unused]] __device__ void describe_stages(const TokenJob& job) {
+  TokenShared& shared = token_shared();
   static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16 && kTokenWindow == 4);
   const uint32_t lane = threadIdx.x % 32, position = shared.position;
   const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
@@ -45,23 +57,20 @@ static_assert(sizeof(TokenShared) <= kTokenSharedBytes && sizeof(TokenStage) <= 
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
     if (lane != 0) continue;
-    if (to.stage.kind == TokenKind::kProduct) to.list = task_list(to.stage.product);
-    if (to.stage.kind == TokenKind::kAttention || to.stage.kind == TokenKind::kCombine) {
-      to.share = attention_share(to.stage.attention, position);
-    }
+    decide(to, job.d, position);
     barrier_arrive(shared_address(shared.described + index % kTokenWindow));
   }
 }
 
-[[maybe_unused]] __device__ void begin_token(const TokenJob& job, float* x, TokenShared& shared, uint32_t token,
-                                             uint32_t position) {
-  const uint64_t cell = static_cast<uint64_t>(token) * job.embedding.steps;
+[[maybe_unused]] __device__ __noinline__ void begin_token(const TokenJob& job) {
+  TokenShared& shared = token_shared();
+  const uint64_t cell = static_cast<uint64_t>(shared.token) * job.embedding.steps;
   for (uint32_t c = threadIdx.x; c < job.d; c += kTokenThreads) {
-    x[c] = unpack_value(job.embedding, cell + c / kStep, c % kStep) * job.embedding_scale;
+    shared.x[c] = unpack_value(job.embedding, cell + c / kStep, c % kStep) * job.embedding_scale;
   }
   for (uint32_t j = threadIdx.x; j < job.pairs; j += kTokenThreads) {
     // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.
-    const double rounds = static_cast<double>(position) * job.frequencies[j] * 0.15915494309189535;
+    const double rounds = static_cast<double>(shared.position) * job.frequencies[j] * 0.15915494309189535;
     const float angle = static_cast<float>((rounds - rint(rounds)) * 6.283185307179586);
     float s, c;
     sincosf(angle, &s, &c);
@@ -70,33 +79,39 @@ static_assert(sizeof(TokenShared) <= kTokenSharedBytes && sizeof(TokenStage) <= 
 }
 
 // Decides the experts of this layer, in every block alike.
-__device__ void route(const TokenProduct& p, const TokenJob& job, uint32_t serial, TokenShared& shared) {
-  if (threadIdx.x >= 32) return;
+__device__ __noinline__ void route(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  const uint32_t experts_used = shared.experts_used;
+  const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t lane = threadIdx.x;
   float logits[kMaxExperts / 32];
 #pragma unroll
   for (uint32_t i = 0; i < kMaxExperts / 32; ++i) {
     const uint32_t e = lane + 32 * i;
-    logits[i] = e < p.experts_total ? await(p.router + e, stage_tag(serial, p.router_stage)) : -INFINITY;
+    logits[i] = e < p.experts_total ? await(p.router + e, version_tag(shared.serial, p.router_version)) : -INFINITY;
   }
-  const ExpertChoice mine = choose_experts(logits, p.experts_total, job.experts_used, p.expert_scale);
-  if (lane < job.experts_used) {
+  const ExpertChoice mine = choose_experts(logits, p.experts_total, experts_used, p.expert_scale);
+  if (lane < experts_used) {
     shared.expert_ids[lane] = mine.expert;
     shared.expert_weights[lane] = mine.weight;
   }
 }
 
 // A warp takes a layer's slice.
-__device__ void per_layer_inputs(const TokenPerLayer& job, uint32_t token, float eps, uint32_t serial,
-                                 uint32_t number) {
+__device__ __noinline__ void per_layer_inputs(uint32_t stage) {
+  const TokenShared& shared = token_shared();
+  const TokenPerLayer& job = shared.window[stage].stage.per_layer;
+  const uint32_t token = shared.token, serial = shared.serial;
+  const float eps = shared.eps;
   const uint32_t lane = threadIdx.x % 32;
   const uint64_t first_cell = static_cast<uint64_t>(token) * job.table.steps;
 #pragma unroll 1
   for (uint32_t slice = blockIdx.x + gridDim.x * (threadIdx.x / 32); slice < job.slices;
        slice += gridDim.x * kTokenWarps) {
-    const TaggedQuad* projection = job.projection + slice * job.P / 4;
+    const TaggedWord* projection = job.projection + slice * job.P;
     const auto part = [&](uint32_t quad) {
-      return scaled(await4(projection + quad, stage_tag(serial, job.projection_stage)), job.projection_scale,
+      const TaggedWord* from = projection + 4 * quad;
+      return scaled(await4(from, version_tag(serial, job.projection_version), load4_tagged(from)), job.projection_scale,
                     make_float4(1.0f, 1.0f, 1.0f, 1.0f));
     };
     float squares = 0.0f;
@@ -113,65 +128,107 @@ __device__ void per_layer_inputs(const TokenPerLayer& job, uint32_t token, float
         const float entry = unpack_value(job.table, first_cell + column / kStep, column % kStep) * job.table_scale;
         out[e] = (out[e] + entry) * 0.70710678118654752f;
       }
-      publish4(job.out + slice * job.P / 4 + quad, make_float4(out[0], out[1], out[2], out[3]),
-               stage_tag(serial, number));
+      publish4(job.out + slice * job.P + 4 * quad, make_float4(out[0], out[1], out[2], out[3]),
+               version_tag(serial, job.version));
     }
   }
 }
 
-// Everything but the products.
-[[maybe_unused]] __device__ __forceinline__ void other_stage(const WindowStage& now, const TokenJob& job,
-                                                             const TokenShared& shared, uint32_t serial) {
-  const TokenStage& stage = now.stage;
-  if (stage.kind == TokenKind::kPerLayerInputs) {
-    per_layer_inputs(stage.per_layer, shared.token, job.eps, serial, stage.number);
-    return;
-  }
-  combine_attention(stage.attention, now.share, serial, stage.number);
-}
-
-[[maybe_unused]] __device__ __forceinline__ void prepare_activations(const WindowStage& now, const TokenJob& job,
-                                                                     unsigned char* region, float* x,
-                                                                     TokenShared& shared, uint32_t serial) {
+__device__ __noinline__ void take_factors(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  const WindowStage& now = shared.window[stage];
   const TokenProduct& p = now.stage.product;
-  if (p.router != nullptr) route(p, job, serial, shared);
-  if (p.output == TokenOutput::kGeluTimes) {
-    // The last warps have the least to do otherwise.
-    const uint32_t group = kTokenThreads - 1 - threadIdx.x;
-    if (group < now.list.groups) {
-      shared.factors[group] = await4(p.factors + now.list.first_group + group, stage_tag(serial, p.factors_stage));
-    }
-  }
-  if (p.input == TokenInput::kResidual) {
-    residual_activations(p, job.d, job.eps, serial, x, shared.sums, region);
-  } else if (p.input == TokenInput::kVector) {
-    vector_activations(p, serial, region);
-  } else if (p.input == TokenInput::kRuns) {
-    run_activations(p, serial, region);
+  // The last warps have the least to do otherwise.
+  const uint32_t row = kTokenThreads - 1 - threadIdx.x;
+  if (row >= now.list.count * p.task.rows) return;
+  shared.factors[row] =
+      await(p.factors + now.list.first * p.task.rows + row, version_tag(shared.serial, p.factors_version));
+}
+
+// The activations of a product.
+__device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
+  switch (start) {
+    case StageStart::kResidual:
+      return residual_activations<1, false>(stage);
+    case StageStart::kWideResidual:
+      return residual_activations<kTokenStreamPieces, false>(stage);
+    case StageStart::kMixture:
+      return residual_activations<1, true>(stage);
+    case StageStart::kWideMixture:
+      return residual_activations<kTokenStreamPieces, true>(stage);
+    case StageStart::kVector:
+      return vector_activations(stage);
+    case StageStart::kRuns:
+      return run_activations(stage);
+    default:
+      return;
   }
 }
 
-// Calls multiply<packing>().
-template <typename Multiply>
-__device__ __forceinline__ void with_packing(Packing packing, const Multiply& multiply) {
+// Stages that are no products.
+__device__ __forceinline__ void other_stage(StageStart start, uint32_t stage) {
+  if (start == StageStart::kCombine) return combine_shares(stage);
+  if (start == StageStart::kPerLayerInputs) return per_layer_inputs(stage);
+  attend(start, stage);
+}
+
+// The product of a stage, by the code made for its packing and the rows of a task.
+template <Packing kPacking>
+__device__ __forceinline__ void multiply_rows(uint32_t rows, uint32_t stage) {
+  if (rows == 1) return multiply_tasks<kPacking, 1, false>(stage);
+  if (rows == 2) return multiply_tasks<kPacking, 2, false>(stage);
+  if (rows == 4) return multiply_tasks<kPacking, 4, false>(stage);
+  if (rows == 8) return multiply_tasks<kPacking, 8, false>(stage);
+  if constexpr (!is_float_packing(kPacking)) multiply_tasks<kPacking, 2, true>(stage);
+}
+
+__device__ __forceinline__ void multiply(Packing packing, uint32_t rows, uint32_t stage) {
   switch (packing) {
     case Packing::kQ8:
-      return multiply.template operator()<Packing::kQ8>();
+      return multiply_rows<Packing::kQ8>(rows, stage);
     case Packing::kQ4:
-      return multiply.template operator()<Packing::kQ4>();
+      return multiply_rows<Packing::kQ4>(rows, stage);
     case Packing::kQ4K:
-      return multiply.template operator()<Packing::kQ4K>();
+      return multiply_rows<Packing::kQ4K>(rows, stage);
     case Packing::kQ5K:
-      return multiply.template operator()<Packing::kQ5K>();
+      return multiply_rows<Packing::kQ5K>(rows, stage);
     case Packing::kQ6K:
-      return multiply.template operator()<Packing::kQ6K>();
+      return multiply_rows<Packing::kQ6K>(rows, stage);
     case Packing::kF16:
-      return multiply.template operator()<Packing::kF16>();
+      return multiply_rows<Packing::kF16>(rows, stage);
     case Packing::kBF16:
-      return multiply.template operator()<Packing::kBF16>();
+      return multiply_rows<Packing::kBF16>(rows, stage);
     case Packing::kF32:
-      return multiply.template operator()<Packing::kF32>();
+      return multiply_rows<Packing::kF32>(rows, stage);
   }
+}
+
+// The next stage of this warp. Where it stands is in shared memory: attention takes all registers there are.
+__device__ __noinline__ void run_stage() {
+  TokenShared& shared = token_shared();
+  volatile uint32_t& behind = stages_behind();
+  const uint32_t index = behind, stage = index % kTokenWindow;
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) behind = index + 1;
+  barrier_wait(shared_address(shared.described + stage), index / kTokenWindow & 1);
+  if (threadIdx.x == 0) {
+    *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
+    if (shared.trace != nullptr) shared.trace[index] = clock64();
+  }
+  // Some may come from a product, whose activations lie where the next ones will. To wait for other blocks before that
+  // would only take bandwidth from them.
+  token_barrier();
+  const WindowStage& now = shared.window[stage];
+  if (now.rows == 0) return other_stage(now.start, stage);
+  if (now.routes && threadIdx.x < 32) route(stage);
+  if (now.takes_factors) take_factors(stage);
+  prepare(now.start, stage);
+  token_barrier();
+  if (now.routes && threadIdx.x == 0) {
+    __threadfence_block();
+    *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
+  }
+  multiply(now.packing, now.rows, stage);
 }
 
 // Registers of a thread that computes and of one that loads or describes; together what a block begins with.
@@ -181,78 +238,36 @@ static_assert(kTokenThreads * kComputeRegisters + kTokenLoaders * kLoaderRegiste
 
 __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel(const __grid_constant__ TokenJob job) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) unsigned char slots[];
-  unsigned char* region = slots + job.memory.slots * job.memory.slot_bytes;
-  auto* partial = reinterpret_cast<float*>(region + job.memory.region_bytes);
-  float* x = partial + job.memory.partial_bytes / sizeof(float);
-  TokenShared& shared = *reinterpret_cast<TokenShared*>(x + job.d);
-  const RingBarriers barriers(shared.barriers);
+  TokenShared& shared = token_shared();
   const uint32_t warp = threadIdx.x / 32;
   if (threadIdx.x == kTokenThreads) {
-    barriers.init(job.memory.slots);
-    for (uint64_t& described : shared.described) barrier_init(shared_address(&described), 1);
-    barrier_init_fence();
+    shared.begin(job, carat_token_bytes);
     shared.token = static_cast<uint32_t>(*job.control.token);
     shared.position = *job.control.position;
     shared.sequence = *job.control.sequence;
     shared.serial = *job.control.serial;
-    shared.routed = shared.begun = 0;
-    shared.attention = {region,  shared.turns,          shared.position,       shared.sequence, shared.serial,
-                        job.eps, shared_address(slots), job.memory.slot_bytes, job.memory.slots};
   }
   __syncthreads();
   if (warp >= kTokenWarps) {
     give_registers<kLoaderRegisters>();
     const uint32_t loader = warp - kTokenWarps;
-    if (loader < kTokenLoaderWarps) {
-      WeightLoader(shared_address(slots), barriers, job.memory, shared.expert_ids, loader)
+    if (loader < job.memory.loaders) {
+      WeightLoader(shared.slots_at, Ring(shared.ring), job.memory, shared.expert_ids, loader)
           .run(job, shared.loading[loader], &shared.routed, &shared.begun, shared.position, shared.sequence);
-    } else {
-      describe_stages(job, shared);
+    } else if (loader == kTokenLoaderWarps) {
+      describe_stages(job);
     }
     return;
   }
   take_registers<kComputeRegisters>();
-  RingPlace place;
-#pragma unroll 1
-  for (uint32_t index = 0; index < job.stage_count; ++index) {
-    const WindowStage& now = shared.window[index % kTokenWindow];
-    barrier_wait(shared_address(shared.described + index % kTokenWindow), index / kTokenWindow & 1);
-    const uint32_t serial = shared.serial;
-    if (threadIdx.x == 0) *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
-    if (job.trace != nullptr && blockIdx.x == 0 && threadIdx.x == 0) job.trace[index] = clock64();
-    if (now.stage.kind == TokenKind::kAttention) {
-      place = attend(now, shared.attention, barriers, place);
-      token_barrier();
-      continue;
-    }
-    if (now.stage.kind != TokenKind::kProduct) {
-      other_stage(now, job, shared, serial);
-      token_barrier();
-      continue;
-    }
-    const TokenProduct& p = now.stage.product;
-    if (index == 0) {
-      begin_token(job, x, shared, shared.token, shared.position);
-      token_barrier();
-    }
-    prepare_activations(now, job, region, x, shared, serial);
-    token_barrier();
-    if (p.router != nullptr && threadIdx.x == 0) {
-      __threadfence_block();
-      *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
-    }
-    with_packing(p.packing, [&]<Packing kPacking>() {
-      place = multiply_tasks<kPacking>(now, slots, barriers, job.memory.slots, job.memory.slot_bytes, region, partial,
-                                       place);
-    });
-    token_barrier();
-    publish_results(now, partial, shared.factors, shared.expert_weights, shared.staging, serial, job);
-  }
+  begin_token(job);
+  do {
+    run_stage();
+  } while (stages_behind() < job.stage_count);
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   // Every other block has read the serial: this one could not have come so far without their results.
   *job.control.serial = shared.serial + 1;
-  if (job.trace != nullptr) job.trace[job.stage_count] = clock64();
+  if (shared.trace != nullptr) shared.trace[shared.stage_count] = clock64();
 #else
   __trap();  // the plan chooses this kernel where the copies it uses exist
 #endif

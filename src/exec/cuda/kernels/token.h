@@ -2,10 +2,11 @@
 
 // One kernel for a whole token: a block on every SM walks the same list of stages from the embedding to the logits.
 //
-// Weights never depend on the token, so one warp of each block does nothing but copy the block's weights to a ring in
-// shared memory, across the ends of stages: memory stays busy while blocks exchange what they computed. Blocks exchange
-// vectors without barriers: every value travels with the number of the stage that made it (Tagged), and who needs it
-// polls for that number.
+// Weights never depend on the token, so some warps of each block do nothing but copy the block's weights to a ring in
+// shared memory, across the ends of stages: memory stays busy while blocks exchange what they computed. The others each
+// take a few rows of a product at a time, from a slot of the ring to the results in the hands of the other blocks,
+// without waiting for one another. Blocks exchange vectors without barriers: every value travels with the version of
+// its buffer (TaggedWord), and who needs it polls for that version.
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -21,16 +22,16 @@ enum class TokenKind : uint32_t { kProduct, kAttention, kCombine, kPerLayerInput
 
 enum class TokenInput : uint32_t {
   kResidual,  // the residual stream after absorbing `in` (may be null), normalised
-  kVector,    // TaggedQuad
+  kVector,    // TaggedWord
   kRuns,      // TaggedRun
   kSame,      // the activations of the stage before
 };
 
 enum class TokenOutput : uint32_t {
-  kVector,     // TaggedQuad, one of a row group
+  kVector,     // TaggedWord
   kScalars,    // Tagged: exact
-  kGeglu,      // rows are gate and up: gelu(gate) * up, TaggedRun, one of eight row groups
-  kGeluTimes,  // gelu(result) * factors, TaggedQuad
+  kGeglu,      // rows are gate and up: gelu(gate) * up, TaggedRun
+  kGeluTimes,  // gelu(result) * factors, TaggedWord
   kLogits,     // softcap, plain floats
 };
 
@@ -41,42 +42,41 @@ struct TokenPlanes {
   const void* super;
 };
 
-// out = W x for one to three matrices of the same packing and width. A row group is four rows of one matrix, or for
-// GEGLU two rows of the gate (part 0) and the two rows of the up matrix (part 1) that belong to them.
+// out = W x for one to three matrices of the same packing and width. A task is some rows of one matrix, or for GEGLU
+// rows of the gate (part 0) and the rows of the up matrix (part 1) that belong to them.
 struct TokenProduct {
   Packing packing;
   TokenInput input;
   TokenOutput output;
   uint32_t parts;
-  uint32_t part_end[2];    // row groups up to the end of parts 0 and 1
-  uint32_t groups;         // row groups of all parts
-  uint32_t deal;           // row groups that stay together in a block
-  uint32_t steps;          // of a row; experts' down product: of all experts in use together
-  TokenChunks chunks;      // how its weights pass through shared memory
-  uint32_t slice_inverse;  // 2^32 / slices, rounded up; 0 for one slice
-  uint32_t columns;        // true width of the input; of one expert's in the experts' down product
-  uint32_t in_stage;       // the number under which `in` was made
-  uint32_t made;  // the number under which the results are: of the first stage of products that belong together
+  uint32_t part_end[2];  // rows up to the end of parts 0 and 1
+  uint32_t rows;         // of all parts
+  uint32_t tasks, deal;  // deal: tasks that stay together in a block
+  uint32_t steps;        // of a row; experts' down product: of all experts in use together
+  TokenTasks task;
+  uint32_t columns;     // true width of the input; of one expert's in the experts' down product
+  uint32_t in_version;  // of `in`
+  uint32_t version;     // of the results
   TokenPlanes planes[3];
   const void* in;
   const float* next_norm;   // kResidual; null: as it is
   const float* delta_norm;  // kResidual with `in`
   // kResidual of a mixture of experts: `in` is the dense branch, this the other one
   const float* dense_norm;
-  const TaggedQuad* experts;
+  const TaggedWord* experts;
   const float* experts_norm;
   float scale;
-  uint32_t experts_stage;
+  uint32_t experts_version;
   void* out;
-  const TaggedQuad* factors;  // kGeluTimes
-  uint32_t factors_stage;
+  const TaggedWord* factors;  // kGeluTimes
+  uint32_t factors_version;
   // Experts: rows of one expert in each part and where they begin. 0: not an expert product.
   uint32_t expert_stride[2], expert_offset[2];
-  uint32_t expert_groups;   // GEGLU: row groups of one expert
+  uint32_t expert_rows;     // GEGLU: gate rows of one expert
   uint32_t expert_steps;    // down: steps of one expert's rows
   uint32_t expert_inverse;  // down: 2^32 / (256 expert_steps), rounded up
   const Tagged* router;     // logits that choose the experts; null: chosen before
-  uint32_t router_stage;
+  uint32_t router_version;
   uint32_t experts_total;
   const float* expert_scale;
 };
@@ -85,28 +85,30 @@ struct TokenAttention {
   AttentionShape shape;
   uint32_t pairs, first_pair;  // rotation angles of this kind of layer
   bool owns, v_from_k;
+  bool lends;  // layers after it read what it writes
   const float* q_norm;
   const float* k_norm;
   KvView kv;
   uint32_t kv_stage;    // not `owns`: the attention stage that writes the token's own key and value
   uint32_t slot_shift;  // logarithm of the rows a slot of the ring takes
-  const TaggedQuad* qkv;
-  uint32_t qkv_stage;
+  const TaggedWord* qkv;
+  uint32_t qkv_version;
+  uint32_t version;      // of all results
   uint32_t most_splits;  // row length of the partial results
   TaggedQuad* partial;   // [H][hd / 4][most_splits]
   Tagged* stats;         // [H][most_splits][2]: maximum of score * log2(e), sum
-  TaggedQuad* out;       // [H * hd / 4]
+  TaggedWord* out;       // [H * hd]
 };
 
 // Per-layer inputs (spec 3.2).
 struct TokenPerLayer {
-  const TaggedQuad* projection;  // [L * P / 4]
-  uint32_t projection_stage;
+  const TaggedWord* projection;  // [L * P]
+  uint32_t projection_version, version;
   uint32_t slices, P;
   PackedView table;
   const float* norm;
   float projection_scale, table_scale;
-  TaggedQuad* out;  // [L * P / 4]
+  TaggedWord* out;  // [L * P]
 };
 
 struct alignas(16) TokenStage {

@@ -200,8 +200,8 @@ struct TokenAttentionBlock {
       const auto value = [&](int i) { return out[i % kLaneDims][2 * row + i / kLaneDims] * factor; };
 #pragma unroll
       for (int q = 0; q < kLaneDims / 2; ++q) {
-        publish4(results.first + static_cast<uint64_t>((head * kHd + dim) / 4 + q) * results.stride,
-                 make_float4(value(4 * q), value(4 * q + 1), value(4 * q + 2), value(4 * q + 3)), results.tag);
+        results.publish_quad((head * kHd + dim) / 4 + q,
+                             make_float4(value(4 * q), value(4 * q + 1), value(4 * q + 2), value(4 * q + 3)));
       }
     }
   }
@@ -210,17 +210,24 @@ struct TokenAttentionBlock {
 // This block's share of an attention stage, where it is short. A call of its own, as everything that happens once a
 // stage.
 template <int kHd>
-__device__ __noinline__ void attend_short(const WindowStage& now, const AttentionCall& call) {
-  assume_shared(&now), assume_shared(&call);
+__device__ __noinline__ void attend_short(uint32_t stage) {
+  const TokenShared& shared = token_shared();
+  const WindowStage& now = shared.window[stage];
   using Block = TokenAttentionBlock<kHd>;
   const TokenAttention& a = now.stage.attention;
   const AttentionShare& share = now.share;
-  unsigned char* region = call.region;
-  assume_shared(region);
-  auto& s = *reinterpret_cast<TokenAttentionShared*>(region);
-  const uint64_t plane = static_cast<uint64_t>(call.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots * kHd;
-  const Block block{
-      a, s, call.position, share.slot, share.group, a.kv.k + plane, a.kv.v + plane, threadIdx.x / 32, threadIdx.x % 32};
+  assume_shared(shared.region);
+  auto& s = *reinterpret_cast<TokenAttentionShared*>(shared.region);
+  const uint64_t plane = static_cast<uint64_t>(shared.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots * kHd;
+  const Block block{a,
+                    s,
+                    shared.position,
+                    share.slot,
+                    share.group,
+                    a.kv.k + plane,
+                    a.kv.v + plane,
+                    threadIdx.x / 32,
+                    threadIdx.x % 32};
   const uint32_t first = share.first, end = share.end;
   const bool newest = a.owns && share.split + 1 == share.splits;
   // The first tile's keys are on their way while the queries are waited for; the token's own follows.
@@ -234,11 +241,11 @@ __device__ __noinline__ void attend_short(const WindowStage& now, const Attentio
   }
   // Its value is taken from the cache; where the scores will be, nobody looks at it.
   auto* value = reinterpret_cast<__half*>(s.scores);
-  const TokenHeads<kHd, Block::kQueryRow> heads{a,     share,  call,       s.q,       s.newest_key,
+  const TokenHeads<kHd, Block::kQueryRow> heads{a,     share,  shared,     s.q,       s.newest_key,
                                                 value, newest, block.warp, block.lane};
   heads.prepare();
   // Layers that share this cache read it from other SMs.
-  if (heads.makes_key() || heads.makes_value()) __threadfence();
+  if (a.lends && (heads.makes_key() || heads.makes_value())) __threadfence();
   block.begin();
   typename Block::Fragment out{};
   token_barrier();
@@ -256,7 +263,7 @@ __device__ __noinline__ void attend_short(const WindowStage& now, const Attentio
     block.add_values(v, out);
     // The next tile's scores are not read, nor its chances written, before the barrier between them.
   }
-  const AttentionResults results(a, share, call.serial, now.stage.number);
+  const AttentionResults results(a, share, shared.serial);
   block.hand_out(out, results);
   if (!results.whole && threadIdx.x < block.group) {
     publish_stats(a, share.kv_head * share.group + threadIdx.x, share.split, s.largest[threadIdx.x], s.sum[threadIdx.x],
@@ -264,20 +271,17 @@ __device__ __noinline__ void attend_short(const WindowStage& now, const Attentio
   }
 }
 
-// The attention stage: this block's share of it. Returns the place in the ring behind it.
-__device__ __forceinline__ RingPlace attend(const WindowStage& now, const AttentionCall& call,
-                                            const RingBarriers& barriers, RingPlace place) {
-  if (now.share.split >= now.share.splits) return place;
-  if (through_ring(now.stage.attention, now.share)) {
-    return now.share.group <= 8 ? attend_deep<1>(now, call, barriers, place)
-                                : attend_deep<2>(now, call, barriers, place);
-  }
-  if (now.stage.attention.shape.hd == 256) {
-    attend_short<256>(now, call);
-  } else {
-    attend_short<512>(now, call);
-  }
-  return place;
+// How a block takes its share of an attention stage, and the code for it.
+__device__ __forceinline__ StageStart attention_start(const TokenAttention& a, const AttentionShare& share) {
+  if (share.split >= share.splits) return StageStart::kNothing;
+  if (through_ring(a, share)) return share.group <= 8 ? StageStart::kDeepAttention : StageStart::kDeepAttentionOf16;
+  return a.shape.hd == 256 ? StageStart::kAttention256 : StageStart::kAttention512;
+}
+__device__ __forceinline__ void attend(StageStart start, uint32_t stage) {
+  if (start == StageStart::kAttention256) return attend_short<256>(stage);
+  if (start == StageStart::kAttention512) return attend_short<512>(stage);
+  if (start == StageStart::kDeepAttention) return attend_deep<1>(stage);
+  if (start == StageStart::kDeepAttentionOf16) attend_deep<2>(stage);
 }
 
 }  // namespace carat::cuda

@@ -66,18 +66,18 @@ struct DeepAttentionBlock {
 
   const TokenAttention& a;
   const AttentionShare& share;
-  const AttentionCall& call;
+  const TokenShared& shared;
   DeepAttentionShared& s;
-  RingBarriers barriers;
+  Ring ring;
   bool newest;  // the last tile has the token's own key, which this block makes
   uint32_t warp, lane;
 
   // --- slots: every warp walks all of them, and says of each that it needs it no more
-  __device__ void wait_for(const RingPlace& place) const { barrier_wait(barriers.full + place.slot * 8, place.parity); }
+  __device__ void wait_for(const RingPlace& place) const { barrier_wait(ring.full + place.slot * 8, place.parity); }
   __device__ void leave(RingPlace& place) const {
     __syncwarp();
-    if (lane == 0) barrier_arrive(barriers.empty + place.slot * 8);
-    place.advance(call.slot_count);
+    if (lane == 0) barrier_arrive(ring.empty + place.slot * 8);
+    place.advance(shared.slot_count);
   }
   __device__ void pass(const TileRows& rows, RingPlace& place) const {
 #pragma unroll 1
@@ -90,8 +90,8 @@ struct DeepAttentionBlock {
   __device__ uint32_t last_chunk(const TileRows& rows) const { return rows.last >> a.slot_shift; }
   // Row `row` of a tile, in slot `slot`; the token's own was not in the cache yet when the others were loaded.
   __device__ uint32_t row_at(uint32_t tile, uint32_t row, uint32_t slot, const __half* own) const {
-    if (newest && tile + 1 == share.end && row == call.position % kTileKeys) return shared_address(own);
-    return call.slots_at + slot * call.slot_bytes + (row & ((1u << a.slot_shift) - 1)) * kRow;
+    if (newest && tile + 1 == share.end && row == shared.position % kTileKeys) return shared_address(own);
+    return shared.slots_at + slot * shared.slot_bytes + (row & ((1u << a.slot_shift) - 1)) * kRow;
   }
 
   // --- warps that score
@@ -122,7 +122,8 @@ struct DeepAttentionBlock {
   // Chances relative to the largest score of this warp's keys, for the warps that multiply values.
   __device__ void soften(const float (&c)[4], uint32_t tile, uint32_t buffer) const {
     const uint32_t g = lane / 4, t = lane % 4, at = tile * kTileKeys + 8 * warp + 2 * t;
-    const bool sees[2] = {at >= share.begin && at <= call.position, at + 1 >= share.begin && at + 1 <= call.position};
+    const bool sees[2] = {at >= share.begin && at <= shared.position,
+                          at + 1 >= share.begin && at + 1 <= shared.position};
 #pragma unroll
     for (uint32_t row = 0; row < kHeadTiles; ++row) {
       const uint32_t head = g + 8 * row;
@@ -141,7 +142,7 @@ struct DeepAttentionBlock {
 #pragma unroll 1
     for (uint32_t tile = share.first; tile < share.end; ++tile) {
       const uint32_t buffer = (tile - share.first) % 2;
-      const TileRows rows = tile_rows(share, tile, call.position);
+      const TileRows rows = tile_rows(share, tile, shared.position);
       float c[4] = {};
 #pragma unroll 1
       for (uint32_t chunk = first_chunk(rows); chunk <= last_chunk(rows); ++chunk) {
@@ -206,7 +207,7 @@ struct DeepAttentionBlock {
       if (16 * step > rows.last || 16 * step + 15 < rows.first) continue;
       for (; there <= min(last, (16 * step + 15) >> a.slot_shift); ++there) {
         wait_for(ahead);
-        ahead.advance(call.slot_count);
+        ahead.advance(shared.slot_count);
       }
       uint32_t chance[kHeadTiles][2];
 #pragma unroll
@@ -220,7 +221,7 @@ struct DeepAttentionBlock {
       // Rows that were not loaded could be anything: another one stands in for them, times zero.
       const uint32_t row = min(max(16 * step + lane % 8 + lane / 16 * 8, rows.first), rows.last);
       uint32_t slot = first_slot + (row >> a.slot_shift) - first;
-      while (slot >= call.slot_count) slot -= call.slot_count;
+      while (slot >= shared.slot_count) slot -= shared.slot_count;
       const uint32_t values = row_at(tile, row, slot, s.newest_value) + dims;
 #pragma unroll
       for (int d = 0; d < kDimTiles; ++d) {
@@ -240,7 +241,7 @@ struct DeepAttentionBlock {
 #pragma unroll 1
     for (uint32_t tile = share.first; tile < share.end; ++tile) {
       const uint32_t buffer = (tile - share.first) % 2;
-      const TileRows visible = tile_rows(share, tile, call.position);
+      const TileRows visible = tile_rows(share, tile, shared.position);
       pass(visible, place);
       named_barrier<kTokenThreads>(kChancesThere + buffer);
       uint32_t factors[kHeadTiles];
@@ -263,50 +264,56 @@ struct DeepAttentionBlock {
         transpose_4(out[h][d]);
         const float(&v)[4] = out[h][d];
         if (head >= share.group) continue;
-        publish4(results.first + static_cast<uint64_t>((head * kHd + dim) / 4 + 4 * d) * results.stride,
-                 make_float4(v[0] * factor, v[1] * factor, v[2] * factor, v[3] * factor), results.tag);
+        results.publish_quad((head * kHd + dim) / 4 + 4 * d,
+                             make_float4(v[0] * factor, v[1] * factor, v[2] * factor, v[3] * factor));
       }
     }
   }
 };
 
-// This block's share of an attention stage. A call of its own, as everything that happens once a stage. Returns the
-// place behind the slots of this stage.
+// This block's share of an attention stage. A call of its own, as everything that happens once a stage.
 template <int kHeadTiles>
-__device__ __noinline__ RingPlace attend_deep(const WindowStage& now, const AttentionCall& call, RingBarriers barriers,
-                                              RingPlace place) {
-  assume_shared(&now), assume_shared(&call);
+__device__ __noinline__ void attend_deep(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  const WindowStage& now = shared.window[stage];
   using Block = DeepAttentionBlock<kHeadTiles>;
   const TokenAttention& a = now.stage.attention;
   const AttentionShare& share = now.share;
-  unsigned char* region = call.region;
-  assume_shared(region);
-  auto& s = *reinterpret_cast<DeepAttentionShared*>(region);
-  const Block block{
-      a, share, call, s, barriers, a.owns && share.split + 1 == share.splits, threadIdx.x / 32, threadIdx.x % 32};
+  assume_shared(shared.region);
+  auto& s = *reinterpret_cast<DeepAttentionShared*>(shared.region);
+  const Block block{a,
+                    share,
+                    shared,
+                    s,
+                    Ring(shared.ring),
+                    a.owns && share.split + 1 == share.splits,
+                    threadIdx.x / 32,
+                    threadIdx.x % 32};
+  RingPlace place = place_at(shared.turn[block.warp].place, shared.slot_count, shared.slot_inverse);
   const TokenHeads<Block::kHd, Block::kRow> heads{
-      a, share, call, s.q, s.newest_key, s.newest_value, block.newest, block.warp, block.lane};
+      a, share, shared, s.q, s.newest_key, s.newest_value, block.newest, block.warp, block.lane};
   heads.prepare();
   token_barrier();
   if (block.warp < kScoringWarps) {
     block.score_tiles(place);
-    return place;
+    if (block.lane == 0) shared.turn[block.warp].place = place.index;
+    return;
   }
   // Layers that share this cache read it from other SMs, after what these warps publish.
-  if (heads.makes_key() || heads.makes_value()) __threadfence();
+  if (a.lends && (heads.makes_key() || heads.makes_value())) __threadfence();
   typename Block::Rows rows;
   typename Block::Output out{};
   block.sum_tiles(place, rows, out);
-  const AttentionResults results(a, share, call.serial, now.stage.number);
+  if (block.lane == 0) shared.turn[block.warp].place = place.index;
+  const AttentionResults results(a, share, shared.serial);
   block.hand_out(out, rows, results);
-  if (results.whole || block.warp != kScoringWarps || block.lane % 4 != 0) return place;
+  if (results.whole || block.warp != kScoringWarps || block.lane % 4 != 0) return;
 #pragma unroll
   for (int h = 0; h < kHeadTiles; ++h) {
     const uint32_t head = block.lane / 4 + 8 * h;
     if (head >= share.group) continue;
     publish_stats(a, share.kv_head * share.group + head, share.split, rows.largest[h], rows.sum[h], results.tag);
   }
-  return place;
 }
 
 }  // namespace carat::cuda

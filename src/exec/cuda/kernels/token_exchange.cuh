@@ -2,15 +2,17 @@
 
 // Device code: how the blocks of the token kernel hand values to one another.
 //
-// Values are stored together with the number of the stage that made them, in one access that cannot be torn; the reader
-// repeats its loads until the number is right. So a vector crosses the chip in one store and one load, without a
-// barrier and without fences.
+// Values are stored together with the version of their buffer, in one access that cannot be torn; the reader repeats
+// its loads until the version is right. So a vector crosses the chip in one store and one load, without a barrier and
+// without fences.
 //
 // A buffer may be written again once every block has published something it could only compute after reading the old
 // contents; between two uses of each buffer lies at least one such stage.
 //
-// Four values of 24 bits (sign, exponent, 15 bits of mantissa) share a word with their tag. What reads them rounds to
-// 15 bits per 16 values or to fp16 next, or adds them to something larger.
+// Most vectors travel as words of 24 bits of a value (sign, exponent, 15 bits of mantissa) and 8 bits of the version.
+// What reads them rounds to 15 bits per 16 values or to fp16 next, or adds them to something larger. Every word of such
+// a vector is written at least once a token, so that the word which is there before the awaited one is of one of the
+// last kTokenVersions versions. What is not (a share of attention that only long caches have) carries all bits.
 #include "exec/cuda/kernels/token.h"
 
 namespace carat::cuda {
@@ -22,9 +24,9 @@ __device__ __forceinline__ void token_barrier() { asm volatile("bar.sync 1, %0;"
 // where they do.
 __device__ __forceinline__ void assume_shared(const void* p) { __builtin_assume(__isShared(p)); }
 
-// Numbers of stages must differ between tokens too, or a token would take the values of the one before.
-__device__ __forceinline__ uint32_t stage_tag(uint32_t serial, uint32_t stage) {
-  return serial * kTokenMaxStages + stage;
+// Versions must differ between tokens too, or a token would take the values of the one before.
+__device__ __forceinline__ uint32_t version_tag(uint32_t serial, uint32_t version) {
+  return serial * kTokenVersions + version;
 }
 
 __device__ __forceinline__ void publish_word(void* at, uint64_t word) {
@@ -48,14 +50,59 @@ __device__ __forceinline__ float await(const Tagged* at, uint32_t tag) {
   return __uint_as_float(static_cast<uint32_t>(word));
 }
 
-__device__ __forceinline__ uint32_t float_bits_24(float v) {
+// Rounded to its upper 24 bits; the others are anything.
+__device__ __forceinline__ uint32_t rounded_24(float v) {
   const uint32_t bits = __float_as_uint(v);
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-  return (bits + (finite ? 0x80u : 0u)) >> 8;
+  return bits + (finite ? 0x80u : 0u);
+}
+__device__ __forceinline__ uint32_t tagged_word(float v, uint32_t tag) {
+  return (rounded_24(v) & 0xffffff00u) | (tag & 0xffu);
+}
+__device__ __forceinline__ void publish(TaggedWord* at, float v, uint32_t tag) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(tagged_word(v, tag)) : "memory");
+}
+// Each of the words on its own cannot be torn.
+__device__ __forceinline__ void publish4(TaggedWord* at, const float4& v, uint32_t tag) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(tagged_word(v.x, tag)),
+               "r"(tagged_word(v.y, tag)), "r"(tagged_word(v.z, tag)), "r"(tagged_word(v.w, tag))
+               : "memory");
+}
+
+struct FourWords {
+  uint32_t a, b, c, d;
+  __device__ bool have(uint32_t tag) const { return (((a ^ tag) | (b ^ tag) | (c ^ tag) | (d ^ tag)) & 0xffu) == 0; }
+  __device__ float4 values() const {
+    const auto value = [](uint32_t word) { return __uint_as_float(word & 0xffffff00u); };
+    return make_float4(value(a), value(b), value(c), value(d));
+  }
+};
+__device__ __forceinline__ FourWords load4_tagged(const TaggedWord* at) {
+  FourWords v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.a), "=r"(v.b), "=r"(v.c), "=r"(v.d)
+               : "l"(at)
+               : "memory");
+  return v;
+}
+// Before asking again: all blocks ask for the same few lines, and who still computes needs the same paths.
+__device__ __forceinline__ void pause_before_asking() { __nanosleep(64); }
+
+// `words`: what was there a moment ago.
+__device__ __forceinline__ float4 await4(const TaggedWord* at, uint32_t tag, FourWords words) {
+  while (!words.have(tag)) words = load4_tagged(at);
+  return words.values();
+}
+__device__ __forceinline__ float await(const TaggedWord* at, uint32_t tag) {
+  uint32_t word;
+  do {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+  } while (((word ^ tag) & 0xffu) != 0);
+  return __uint_as_float(word & 0xffffff00u);
 }
 
 __device__ __forceinline__ void publish4(TaggedQuad* at, const float4& v, uint32_t tag) {
-  const uint32_t a = float_bits_24(v.x), b = float_bits_24(v.y), c = float_bits_24(v.z), d = float_bits_24(v.w);
+  const uint32_t a = rounded_24(v.x) >> 8, b = rounded_24(v.y) >> 8, c = rounded_24(v.z) >> 8, d = rounded_24(v.w) >> 8;
   const uint64_t low = static_cast<uint64_t>(b >> 8 | c << 16) << 32 | (a | b << 24);
   const uint64_t high = static_cast<uint64_t>(tag) << 32 | (c >> 16 | d << 8);
   asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at),
@@ -79,13 +126,6 @@ __device__ __forceinline__ QuadWord load4_tagged(const TaggedQuad* at) {
                : "l"(at)
                : "memory");
   return v;
-}
-__device__ __forceinline__ float4 await4(const TaggedQuad* at, uint32_t tag) {
-  QuadWord word;
-  do {
-    word = load4_tagged(at);
-  } while (!word.has(tag));
-  return word.values();
 }
 
 // A word of a run: 12 of its bytes and the tag.

@@ -12,15 +12,6 @@ inline constexpr uint32_t kChanceStride = kTileKeys + 8;  // halves
 inline constexpr uint32_t kKeyWarp = 8, kValueWarp = 9;   // that make the token's own key and value
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// What does not change during a token; in shared memory, because a call's arguments take registers.
-struct AttentionCall {
-  unsigned char* region;
-  const float2* turns;  // rotations of all kinds of layers
-  uint32_t position, sequence, serial;
-  float eps;
-  uint32_t slots_at, slot_bytes, slot_count;  // of the ring
-};
-
 // Two neighbouring values in one store; each on its own cannot be torn.
 __device__ __forceinline__ void publish_two(Tagged* at, float first, float second, uint32_t tag) {
   const uint64_t high = static_cast<uint64_t>(tag) << 32;
@@ -43,19 +34,27 @@ __device__ __forceinline__ void publish_stats(const TokenAttention& a, uint32_t 
   publish_two(a.stats + (static_cast<uint64_t>(head) * a.most_splits + split) * 2, largest, sum, tag);
 }
 
-// Where results go: all of a head's, or this block's share of them for the next stage to put together. Quads of
-// neighbouring dimensions are `stride` apart.
+// Where results go: all of a head's, or this block's share of them for the next stage to put together.
 struct AttentionResults {
-  TaggedQuad* first;  // of the block's first head
+  TaggedWord* out;  // of the block's first head
+  TaggedQuad* partial;
   uint32_t stride, tag;
-  bool whole;
-  __device__ AttentionResults(const TokenAttention& a, const AttentionShare& share, uint32_t serial, uint32_t number) {
+  bool whole;  // nothing to put together: it is what the next stage would publish
+  __device__ AttentionResults(const TokenAttention& a, const AttentionShare& share, uint32_t serial) {
     const uint64_t quad = share.kv_head * share.group * (a.shape.hd / 4);
     whole = share.splits == 1;
-    // With a single share there is nothing to put together: it is what the next stage would publish.
-    first = whole ? a.out + quad : a.partial + quad * a.most_splits + share.split;
-    stride = whole ? 1 : a.most_splits;
-    tag = stage_tag(serial, whole ? number + 1 : number);
+    out = a.out + 4 * quad;
+    partial = a.partial + quad * a.most_splits + share.split;
+    stride = a.most_splits;
+    tag = version_tag(serial, a.version);
+  }
+  // Four neighbouring dimensions.
+  __device__ void publish_quad(uint32_t quad, const float4& v) const {
+    if (whole) {
+      publish4(out + 4 * quad, v, tag);
+    } else {
+      publish4(partial + static_cast<uint64_t>(quad) * stride, v, tag);
+    }
   }
 };
 
@@ -64,7 +63,7 @@ template <int kHd, uint32_t kQueryRow>
 struct TokenHeads {
   const TokenAttention& a;
   const AttentionShare& share;
-  const AttentionCall& call;
+  const TokenShared& shared;
   unsigned char* queries;
   __half *newest_key, *newest_value;
   bool newest;  // this block makes them
@@ -78,14 +77,14 @@ struct TokenHeads {
     float4 weight[2 * kRuns], v[2 * kRuns];
 #pragma unroll
     for (int i = 0; i < 2 * kRuns; ++i) weight[i] = *reinterpret_cast<const float4*>(norm + column(i));
-    QuadWord words[2 * kRuns];
+    FourWords words[2 * kRuns];
     bool ready;
     do {
       ready = true;
 #pragma unroll
-      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged(a.qkv + (index * kHd + column(i)) / 4);
+      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged(a.qkv + index * kHd + column(i));
 #pragma unroll
-      for (int i = 0; i < 2 * kRuns; ++i) ready = ready && words[i].has(tag);
+      for (int i = 0; i < 2 * kRuns; ++i) ready = ready && words[i].have(tag);
     } while (!ready);
     float squares = 0.0f;
 #pragma unroll
@@ -93,7 +92,7 @@ struct TokenHeads {
       v[i] = words[i].values();
       squares += dot4(v[i]);
     }
-    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(kHd) + call.eps);
+    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(kHd) + shared.eps);
 #pragma unroll
     for (int i = 0; i < 2 * kRuns; ++i) {
       v[i] = scaled(v[i], factor, rotate ? weight[i] : make_float4(1.0f, 1.0f, 1.0f, 1.0f));
@@ -105,7 +104,7 @@ struct TokenHeads {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         if (!rotate || j + e >= a.pairs) continue;
-        const float2 turn = call.turns[a.first_pair + j + e];
+        const float2 turn = shared.turns[a.first_pair + j + e];
         const float turned = l[e] * turn.x - h[e] * turn.y;
         h[e] = l[e] * turn.y + h[e] * turn.x;
         l[e] = turned;
@@ -137,9 +136,9 @@ struct TokenHeads {
         index = a.shape.H + (makes_value() && !a.v_from_k ? a.shape.Hkv : 0) + share.kv_head;
         to = makes_value() ? newest_value : newest_key;
         copy = (makes_value() ? a.kv.v : a.kv.k) +
-               (static_cast<uint64_t>(call.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots + share.slot) * kHd;
+               (static_cast<uint64_t>(shared.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots + share.slot) * kHd;
       }
-      head(index, own ? a.k_norm : a.q_norm, !makes_value(), stage_tag(call.serial, a.qkv_stage), to, copy);
+      head(index, own ? a.k_norm : a.q_norm, !makes_value(), version_tag(shared.serial, a.qkv_version), to, copy);
       query += newest ? kTokenWarps - 2 : kTokenWarps;
     } while (!own);
   }
@@ -203,13 +202,15 @@ struct CombinedShares {
   }
 };
 
-// The stage after attention, number `number`, puts the shares of all blocks together: a warp takes four neighbouring
-// dimensions of a head, its lanes the shares.
-__device__ __noinline__ void combine_shares(const TokenAttention& a, uint32_t splits, uint32_t serial,
-                                            uint32_t number) {
-  assume_shared(&a);
+// The stage after attention puts the shares of all blocks together: a warp takes four neighbouring dimensions of a
+// head, its lanes the shares.
+__device__ __noinline__ void combine_shares(uint32_t stage) {
+  const TokenShared& shared = token_shared();
+  const TokenAttention& a = shared.window[stage].stage.attention;
+  const uint32_t splits = shared.window[stage].share.splits;
+  if (splits == 1) return;   // done before
   constexpr int kBatch = 3;  // shares a lane asks for at once where there are many
-  const uint32_t tag = stage_tag(serial, number - 1), lane = threadIdx.x % 32, head_quads = a.shape.hd / 4;
+  const uint32_t tag = version_tag(shared.serial, a.version), lane = threadIdx.x % 32, head_quads = a.shape.hd / 4;
   const uint32_t quads = a.shape.H * head_quads;
 #pragma unroll 1
   for (uint32_t q = blockIdx.x + gridDim.x * (threadIdx.x / 32); q < quads; q += gridDim.x * kTokenWarps) {
@@ -229,14 +230,9 @@ __device__ __noinline__ void combine_shares(const TokenAttention& a, uint32_t sp
     if (lane == 0) {
       const float scale = 1.0f / combined.sum;
       const float4 v = combined.total;
-      publish4(a.out + q, make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale), stage_tag(serial, number));
+      publish4(a.out + 4 * q, make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale), tag);
     }
   }
-}
-
-__device__ __forceinline__ void combine_attention(const TokenAttention& a, const AttentionShare& keys, uint32_t serial,
-                                                  uint32_t number) {
-  if (keys.splits > 1) combine_shares(a, keys.splits, serial, number);
 }
 
 }  // namespace carat::cuda

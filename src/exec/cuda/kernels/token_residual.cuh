@@ -4,15 +4,15 @@
 // memory of each block; all of them update it alike, so it never travels.
 //
 // The time from a vector to its activations is time in which nothing is multiplied, and what counts is instructions:
-// four warps share a scheduler. Work that only some warps have is behind branches that whole warps take or not.
+// four warps share a scheduler.
 #include "exec/cuda/kernels/token_product.cuh"
 
 namespace carat::cuda {
 
 // Four sums over the block; one barrier. `scratch`: 4 kTokenWarps floats that no sum before the next barrier uses.
-__device__ __forceinline__ float4 token_block_sums(const float4& value, float* scratch) {
+__device__ __forceinline__ float4 token_block_sums(const float (&value)[4], float* scratch) {
   const uint32_t lane = threadIdx.x % 32;
-  const float mine = reduce_four(value.x, value.y, value.z, value.w);
+  const float mine = reduce_rows<4>(value);
   if (lane % 8 == 0) scratch[lane / 8 * kTokenWarps + threadIdx.x / 32] = mine;
   token_barrier();
   static_assert(kTokenWarps == 16);
@@ -30,45 +30,88 @@ __device__ __forceinline__ float4 scaled(const float4& v, float factor, const fl
 __device__ __forceinline__ float4 sum_of(const float4& a, const float4& b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
-__device__ __forceinline__ float4 no_floats() { return make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 
-// Vectors are dealt out in runs of four columns: run q of a vector, run q + kTokenThreads, ... belong to thread q. True
-// where this thread's warp has piece `piece` of a vector of `width` columns, which are whole steps of 64 runs.
-__device__ __forceinline__ bool warp_has(uint32_t piece, uint32_t width) {
-  return 4 * ((threadIdx.x & ~31u) + piece * kTokenThreads) < width;
+// Eight neighbouring columns: vectors are dealt out to the threads in such pieces. Piece q of a vector, piece
+// q + kTokenThreads, ... belong to thread q.
+struct Eight {
+  float4 low, high;
+};
+static_assert(sizeof(Eight) == kTokenThreadColumns * sizeof(float));
+__device__ __forceinline__ Eight read_eight(const float* from) {
+  const auto* quads = reinterpret_cast<const float4*>(from);
+  return {quads[0], quads[1]};
+}
+__device__ __forceinline__ void write_eight(float* to, const Eight& e) {
+  auto* quads = reinterpret_cast<float4*>(to);
+  quads[0] = e.low, quads[1] = e.high;
+}
+__device__ __forceinline__ Eight same_eight(float v) { return {make_float4(v, v, v, v), make_float4(v, v, v, v)}; }
+__device__ __forceinline__ float dot_of(const float4& a, const float4& b) {
+  return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+__device__ __forceinline__ float dot_of(const Eight& a, const Eight& b) {
+  return dot_of(a.low, b.low) + dot_of(a.high, b.high);
+}
+__device__ __forceinline__ Eight scaled(const Eight& v, float factor, const Eight& w) {
+  return {scaled(v.low, factor, w.low), scaled(v.high, factor, w.high)};
+}
+// (a + factor b) scale
+__device__ __forceinline__ float4 joined(const float4& a, float factor, const float4& b, float scale) {
+  return make_float4((a.x + factor * b.x) * scale, (a.y + factor * b.y) * scale, (a.z + factor * b.z) * scale,
+                     (a.w + factor * b.w) * scale);
+}
+__device__ __forceinline__ Eight joined(const Eight& a, float factor, const Eight& b, float scale) {
+  return {joined(a.low, factor, b.low, scale), joined(a.high, factor, b.high, scale)};
 }
 
-// Rounds four columns from `column` on; four neighbouring lanes share a run of 16. By whole warps. What is stored is
-// read after the next barrier.
-__device__ __forceinline__ void store_activations(const float4& v, uint32_t column, bool floats, bool with_sums,
-                                                  const TokenActivations& to) {
-  if (floats) {
-    *reinterpret_cast<float4*>(to.values + column) = v;
-    return;
+// Eight words that are being waited for.
+struct EightWords {
+  FourWords low{}, high{};
+  __device__ void load(const TaggedWord* at) {
+    low = load4_tagged(at);
+    high = load4_tagged(at + 4);
   }
-  float largest = max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
-  largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-  largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-  const float inverse = largest > 0.0f ? __fdividef(kLevels, largest) : 0.0f;
-  const uint32_t a = rounded_bits(v.x, inverse), b = rounded_bits(v.y, inverse);
-  const uint32_t c = rounded_bits(v.z, inverse), d = rounded_bits(v.w, inverse);
-  // The lowest byte of each word, in order.
-  const auto pack = [](uint32_t p, uint32_t q, uint32_t r, uint32_t s) {
-    return __byte_perm(__byte_perm(p, q, 0x0040), __byte_perm(r, s, 0x0040), 0x5410);
+  __device__ Eight await(const TaggedWord* at, uint32_t tag) {
+    while (!low.have(tag) || !high.have(tag)) {
+      pause_before_asking();
+      load(at);
+    }
+    return {low.values(), high.values()};
+  }
+};
+
+// Rounds eight columns from `column` on; two neighbouring lanes share a run of 16. By whole warps. What is stored is
+// read after the next barrier.
+__device__ __forceinline__ void store_activations(const Eight& e, uint32_t column, bool floats, bool with_sums,
+                                                  const TokenActivations& to) {
+  if (floats) return write_eight(to.values + column, e);
+  const auto largest_of = [](const float4& v) {
+    return max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
   };
+  float largest = max_or_nan(largest_of(e.low), largest_of(e.high));
+  largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  const float inverse = largest > 0.0f ? __fdividef(kLevels, largest) : 0.0f;
+  const auto round = [&](const float4& v) {
+    return make_uint4(rounded_bits(v.x, inverse), rounded_bits(v.y, inverse), rounded_bits(v.z, inverse),
+                      rounded_bits(v.w, inverse));
+  };
+  const uint4 a = round(e.low), b = round(e.high);
+  // The lowest byte of each word, in order.
+  const auto pack = [](const uint4& r) {
+    return __byte_perm(__byte_perm(r.x, r.y, 0x0040), __byte_perm(r.z, r.w, 0x0040), 0x5410);
+  };
+  const auto upper = [](const uint4& r) { return make_uint4(r.x >> 7, r.y >> 7, r.z >> 7, r.w >> 7); };
   const uint32_t run = column % 32 / 16 * 8 + column % kStep / 32;
-  const uint32_t index = column / kStep * kStepQuads + run;
-  auto* words = reinterpret_cast<uint32_t*>(to.words + index) + column % 16 / 4;
-  words[0] = pack(a >> 7, b >> 7, c >> 7, d >> 7);
-  words[4 * kStepRuns] = pack(a, b, c, d) & 0x7f7f7f7fu;
+  auto* words = reinterpret_cast<uint2*>(to.words + column / kStep * kStepQuads + run) + column % 16 / 8;
+  words[0] = make_uint2(pack(upper(a)), pack(upper(b)));
+  words[2 * kStepRuns] = make_uint2(pack(a) & 0x7f7f7f7fu, pack(b) & 0x7f7f7f7fu);
   // A NaN or infinity must stay visible: it makes the scale non-finite and with it every product.
   const uint32_t meta = column / kStep * kStepRuns + run;
   const float scale = largest * (1.0f / kLevels);
   if (column % 16 == 0) to.scales[meta] = scale;
   if (!with_sums) return;
-  int sum = static_cast<int>(a + b + c + d - 4 * 0x4b400000u);
+  int sum = static_cast<int>(a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w - 8 * 0x4b400000u);
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
   if (column % 16 == 0) to.sums[meta] = scale * static_cast<float>(sum);
 }
 
@@ -79,152 +122,166 @@ struct ActivationKind {
       : floats(is_float_packing(packing)), with_sums(packing == Packing::kQ4K || packing == Packing::kQ5K) {}
 };
 
-__device__ __forceinline__ float4 await_quad(const TaggedQuad* at, uint32_t tag, QuadWord word) {
-  while (!word.has(tag)) word = load4_tagged(at);
-  return word.values();
+// The first column of this thread's piece `piece`.
+__device__ __forceinline__ uint32_t column_of(uint32_t piece) {
+  return kTokenThreadColumns * (threadIdx.x + piece * kTokenThreads);
+}
+// True where this thread's warp has a part of piece `piece` of a vector of `width` columns, which are whole steps.
+__device__ __forceinline__ bool warp_has(uint32_t piece, uint32_t width) {
+  return kTokenThreadColumns * ((threadIdx.x & ~31u) + piece * kTokenThreads) < width;
 }
 
-// What the stream absorbs in a mixture of experts: both branches, normalised, to `sum` (shared memory, as `other`).
-__device__ __noinline__ void add_experts(const TokenProduct& p, uint32_t d, float eps, uint32_t serial, float* scratch,
-                                         float* sum, float* other) {
-  assume_shared(&p), assume_shared(scratch), assume_shared(sum), assume_shared(other);
-  const auto* dense = static_cast<const TaggedQuad*>(p.in);
-  float4 squares = no_floats();
-#pragma unroll 1
-  for (uint32_t c = 4 * threadIdx.x; c < d; c += 4 * kTokenThreads) {
-    const QuadWord first = load4_tagged(dense + c / 4), second = load4_tagged(p.experts + c / 4);
-    const float4 a = await_quad(dense + c / 4, stage_tag(serial, p.in_stage), first);
-    const float4 b = await_quad(p.experts + c / 4, stage_tag(serial, p.experts_stage), second);
-    squares.x += dot4(a);
-    squares.y += dot4(b);
-    *reinterpret_cast<float4*>(sum + c) = a;
-    *reinterpret_cast<float4*>(other + c) = b;
+// What the stream absorbs: one vector, or both branches of a mixture of experts, each normalised.
+// `scratch`: as of token_block_sums.
+template <uint32_t kPieces, bool kMixture>
+__device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, float eps, uint32_t serial,
+                                            float* scratch, Eight (&delta)[kPieces]) {
+  const auto* in = static_cast<const TaggedWord*>(p.in);
+  const uint32_t tag = version_tag(serial, p.in_version);
+  EightWords words[kPieces];
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (column_of(i) < d) words[i].load(in + column_of(i));
   }
-  squares = token_block_sums(squares, scratch);
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (column_of(i) < d) delta[i] = words[i].await(in + column_of(i), tag);
+  }
+  if constexpr (!kMixture) return;
+  Eight other[kPieces] = {};
+  float squares[4] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (column_of(i) >= d) continue;
+    words[i].load(p.experts + column_of(i));
+    other[i] = words[i].await(p.experts + column_of(i), version_tag(serial, p.experts_version));
+    squares[0] += dot_of(delta[i], delta[i]);
+    squares[1] += dot_of(other[i], other[i]);
+  }
+  const float4 total = token_block_sums(squares, scratch);
   const float inverse_d = __fdividef(1.0f, static_cast<float>(d));
-  const float dense_factor = rsqrtf(squares.x * inverse_d + eps), expert_factor = rsqrtf(squares.y * inverse_d + eps);
-#pragma unroll 1
-  for (uint32_t c = 4 * threadIdx.x; c < d; c += 4 * kTokenThreads) {
-    const auto read = [&](const float* from) { return *reinterpret_cast<const float4*>(from + c); };
-    *reinterpret_cast<float4*>(sum + c) = sum_of(scaled(read(sum), dense_factor, read(p.dense_norm)),
-                                                 scaled(read(other), expert_factor, read(p.experts_norm)));
+  const float dense_factor = rsqrtf(total.x * inverse_d + eps), expert_factor = rsqrtf(total.y * inverse_d + eps);
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (column_of(i) >= d) continue;
+    const Eight dense = scaled(delta[i], dense_factor, read_eight(p.dense_norm + column_of(i)));
+    const Eight experts = scaled(other[i], expert_factor, read_eight(p.experts_norm + column_of(i)));
+    delta[i] = {sum_of(dense.low, experts.low), sum_of(dense.high, experts.high)};
   }
 }
 
-// Absorbs what the stream still has to absorb, and leaves its norm as activations. x: [d] in shared memory.
-// `scratch`: 8 kTokenWarps floats. Two vectors lie behind the activations until they are made: what is absorbed, and
-// the weights of the norm.
+// Absorbs what the stream still has to absorb, and leaves its norm as activations.
 //
 // The stream's new norm follows from sums over the old stream and the delta, so that one reduction does for both:
 // |x + f e|^2 = |x|^2 + 2 f x.e + f^2 |e|^2 with e = delta * weight and f the factor of the delta's norm.
-__device__ __noinline__ void residual_activations(const TokenProduct& p, uint32_t d, float eps, uint32_t serial,
-                                                  float* x, float* scratch, unsigned char* region) {
-  assume_shared(&p), assume_shared(x), assume_shared(scratch), assume_shared(region);
+template <uint32_t kPieces, bool kMixture>
+__device__ __noinline__ void residual_activations(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  assume_shared(shared.x), assume_shared(shared.region);
+  const TokenProduct& p = shared.window[stage].stage.product;
+  float *x = shared.x, *scratch = shared.sums;
+  const uint32_t d = shared.d;
+  const float eps = shared.eps;
+  const bool absorbs = p.in != nullptr, normalises = p.next_norm != nullptr;
+  // Without initial values, the compiler would keep them in local memory between calls.
+  Eight weight[kPieces] = {}, norm[kPieces] = {}, e[kPieces] = {};
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (column_of(i) >= d) continue;
+    norm[i] = normalises ? read_eight(p.next_norm + column_of(i)) : same_eight(1.0f);
+    if (absorbs) weight[i] = read_eight(p.delta_norm + column_of(i));
+  }
+  float part[4] = {};  // |x|^2, |delta|^2, x.e, |e|^2
+  if (absorbs) await_delta<kPieces, kMixture>(p, d, eps, shared.serial, scratch + 4 * kTokenWarps, e);
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (column_of(i) >= d) continue;
+    const Eight stream = read_eight(x + column_of(i));
+    part[0] += dot_of(stream, stream);
+    if (!absorbs) continue;
+    part[1] += dot_of(e[i], e[i]);
+    e[i] = scaled(e[i], 1.0f, weight[i]);
+    part[2] += dot_of(stream, e[i]);
+    part[3] += dot_of(e[i], e[i]);
+  }
+  const float4 total = token_block_sums(part, scratch);
+  const float inverse_d = __fdividef(1.0f, static_cast<float>(d)), scale = absorbs ? p.scale : 1.0f;
+  const float delta_factor = absorbs ? rsqrtf(total.y * inverse_d + eps) : 0.0f;
+  const float squares = total.x + delta_factor * (2.0f * total.z + delta_factor * total.w);
+  const float factor = normalises ? rsqrtf(scale * scale * squares * inverse_d + eps) : 1.0f;
   const ActivationKind kind(p.packing);
-  const TokenActivations to = activations_at(region, p.steps);
-  const uint32_t width = p.steps * kStep, tag = stage_tag(serial, p.in_stage);
-  float* absorbed = kind.floats ? to.values + width : to.sums + p.steps * kStepRuns;
-  float* next = absorbed + width;
-  const auto* in = static_cast<const TaggedQuad*>(p.in);
-  const bool awaits = in != nullptr && p.experts == nullptr;
-  const auto at = [](float* vector, uint32_t c) { return reinterpret_cast<float4*>(vector + c); };
-  const auto read = [](const float* from, uint32_t c) { return *reinterpret_cast<const float4*>(from + c); };
-  if (in != nullptr && p.experts != nullptr) add_experts(p, d, eps, serial, scratch + 4 * kTokenWarps, absorbed, next);
-
-  float4 part = no_floats();  // |x|^2, |delta|^2, x.e, |e|^2
-  QuadWord word{};
-  if (awaits && 4 * threadIdx.x < d) word = load4_tagged(in + threadIdx.x);
-#pragma unroll 1
-  for (uint32_t c = 4 * threadIdx.x; c < d; c += 4 * kTokenThreads) {
-    QuadWord following{};
-    if (awaits && c + 4 * kTokenThreads < d) following = load4_tagged(in + c / 4 + kTokenThreads);
-    const float4 norm = p.next_norm != nullptr ? read(p.next_norm, c) : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-    const float4 stream = read(x, c);
-    part.x += dot4(stream);
-    if (in != nullptr) {
-      const float4 weight = read(p.delta_norm, c);
-      const float4 delta = awaits ? await_quad(in + c / 4, tag, word) : read(absorbed, c);
-      const float4 e = scaled(delta, 1.0f, weight);
-      part.y += dot4(delta);
-      part.z += stream.x * e.x + stream.y * e.y + stream.z * e.z + stream.w * e.w;
-      part.w += dot4(e);
-      *at(absorbed, c) = e;
-    }
-    *at(next, c) = norm;
-    word = following;
-  }
-  const float inverse_d = __fdividef(1.0f, static_cast<float>(d));
-  float delta_factor = 0.0f, factor = 1.0f;
-  if (in != nullptr || p.next_norm != nullptr) {
-    const float4 total = token_block_sums(part, scratch);
-    if (in != nullptr) delta_factor = rsqrtf(total.y * inverse_d + eps);
-    const float squares = total.x + delta_factor * (2.0f * total.z + delta_factor * total.w);
-    if (p.next_norm != nullptr) factor = rsqrtf(p.scale * p.scale * squares * inverse_d + eps);
-  }
-  const float scale = in != nullptr ? p.scale : 1.0f;
-#pragma unroll 1
-  for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
-    const uint32_t c = 4 * (threadIdx.x + piece * kTokenThreads);
-    float4 v = no_floats();
-    if (c < d) {
-      v = read(x, c);
-      if (in != nullptr) {
-        const float4 e = read(absorbed, c);
-        v = make_float4((v.x + delta_factor * e.x) * scale, (v.y + delta_factor * e.y) * scale,
-                        (v.z + delta_factor * e.z) * scale, (v.w + delta_factor * e.w) * scale);
-        *at(x, c) = v;
+  const TokenActivations to = activations_at(shared.region, p.steps);
+#pragma unroll
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    if (!warp_has(i, p.steps * kStep)) break;
+    const uint32_t column = column_of(i);
+    Eight v = same_eight(0.0f);
+    if (column < d) {
+      v = read_eight(x + column);
+      if (absorbs) {
+        v = joined(v, delta_factor, e[i], scale);
+        write_eight(x + column, v);
       }
-      v = scaled(v, factor, read(next, c));
+      v = scaled(v, factor, norm[i]);
     }
-    store_activations(v, c, kind.floats, kind.with_sums, to);
+    store_activations(v, column, kind.floats, kind.with_sums, to);
   }
 }
 
 // A vector as it is.
-__device__ __noinline__ void vector_activations(const TokenProduct& p, uint32_t serial, unsigned char* region) {
-  assume_shared(&p), assume_shared(region);
-  const TokenActivations to = activations_at(region, p.steps);
-  const uint32_t tag = stage_tag(serial, p.in_stage), width = p.steps * kStep;
-  const auto* in = static_cast<const TaggedQuad*>(p.in);
+__device__ __noinline__ void vector_activations(uint32_t stage) {
+  const TokenShared& shared = token_shared();
+  assume_shared(shared.region);
+  const TokenProduct& p = shared.window[stage].stage.product;
+  const TokenActivations to = activations_at(shared.region, p.steps);
+  const uint32_t tag = version_tag(shared.serial, p.in_version), width = p.steps * kStep;
+  const auto* in = static_cast<const TaggedWord*>(p.in);
   const ActivationKind kind(p.packing);
-  QuadWord word{};
-  if (4 * threadIdx.x < p.columns) word = load4_tagged(in + threadIdx.x);
+  EightWords words;
+  if (column_of(0) < p.columns) words.load(in + column_of(0));
 #pragma unroll 1
   for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
-    const uint32_t c = 4 * (threadIdx.x + piece * kTokenThreads);
-    QuadWord following{};
-    if (c + 4 * kTokenThreads < p.columns) following = load4_tagged(in + c / 4 + kTokenThreads);
-    const float4 v = c < p.columns ? await_quad(in + c / 4, tag, word) : no_floats();
+    const uint32_t column = column_of(piece), following = column_of(piece + 1);
+    EightWords next;
+    if (following < p.columns) next.load(in + following);
+    const Eight v = column < p.columns ? words.await(in + column, tag) : same_eight(0.0f);
     __syncwarp();
-    store_activations(v, c, kind.floats, kind.with_sums, to);
-    word = following;
+    store_activations(v, column, kind.floats, kind.with_sums, to);
+    words = next;
   }
 }
 
+// A run of 16 values as it travels.
+struct RunWords {
+  RunWord first, second, third;
+  __device__ void await(const TaggedRun* from, uint32_t tag) {
+    while (true) {
+      first = load_run_word(from, 0), second = load_run_word(from, 1), third = load_run_word(from, 2);
+      if (first.tag == tag && second.tag == tag && third.tag == tag) return;
+      pause_before_asking();
+    }
+  }
+};
+
 // The results of GEGLU, rounded by who made them. In the experts' down product the experts in use stand one after the
 // other, each padded to whole steps, so that one product adds them up.
-__device__ __noinline__ void run_activations(const TokenProduct& p, uint32_t serial, unsigned char* region) {
-  assume_shared(&p), assume_shared(region);
-  const TokenActivations to = activations_at(region, p.steps);
-  const uint32_t tag = stage_tag(serial, p.in_stage), runs = p.steps * kStepRuns;
+__device__ __noinline__ void run_activations(uint32_t stage) {
+  const TokenShared& shared = token_shared();
+  assume_shared(shared.region);
+  const TokenProduct& p = shared.window[stage].stage.product;
+  const TokenActivations to = activations_at(shared.region, p.steps);
+  const uint32_t tag = version_tag(shared.serial, p.in_version), runs = p.steps * kStepRuns;
   const auto* in = static_cast<const TaggedRun*>(p.in);
   const ActivationKind kind(p.packing);
 #pragma unroll 1
   for (uint32_t run = threadIdx.x; run < runs; run += kTokenThreads) {
     const uint32_t expert = p.expert_steps == 0 ? 0 : __umulhi(run * kTokenRun, p.expert_inverse);
     const uint32_t within = run - expert * p.expert_steps * kStepRuns;
-    uint4 high = make_uint4(0, 0, 0, 0), low = high;
-    float scale = 0.0f;
-    if (within * kTokenRun < p.columns) {
-      const TaggedRun* from = in + expert * (p.columns / kTokenRun) + within;
-      RunWord first, second, third;
-      do {
-        first = load_run_word(from, 0), second = load_run_word(from, 1), third = load_run_word(from, 2);
-      } while (first.tag != tag || second.tag != tag || third.tag != tag);
-      high = make_uint4(first.a, first.b, first.c, second.a);
-      low = make_uint4(second.b, second.c, third.a, third.b);
-      scale = __uint_as_float(third.c);
-    }
+    RunWords words{};
+    if (within * kTokenRun < p.columns) words.await(in + expert * (p.columns / kTokenRun) + within, tag);
+    const uint4 high = make_uint4(words.first.a, words.first.b, words.first.c, words.second.a);
+    const uint4 low = make_uint4(words.second.b, words.second.c, words.third.a, words.third.b);
+    const float scale = __uint_as_float(words.third.c);
     const uint32_t step = run / kStepRuns, place = run % 2 * 8 + run % kStepRuns / 2;
     if (kind.floats) {
       float* values = to.values + run * kTokenRun;

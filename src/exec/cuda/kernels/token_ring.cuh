@@ -4,32 +4,27 @@
 //
 // A ring of slots in shared memory. A few warps walk the list of stages ahead of all others and copy this block's
 // weights, each every so many slots, as far as slots are free; the copies run in the background and announce themselves
-// at the slot's `full` barrier. The others walk the same slots, and each warp says at the slot's `empty` barrier when
-// it has read its part.
+// at the slot's `full` barrier. Tasks belong to the warps in turn, and a task's warp says at the slot's `empty` barrier
+// when it has read it.
 //
-// A slot holds some row groups of a product (TokenChunks), plane after plane: quants, high bits, scales, each
-// [row][step]. Rows of gates come before those of ups; rows put together from experts are [expert][row][step]. The
-// factors of Q6_K, two bytes a step, are copied in whole lines of 16 bytes, in which a run begins where it begins in
-// memory.
+// A slot holds a task's rows or a cut of them, plane after plane: quants, high bits, scales, each [row][step]. Rows of
+// gates come before those of ups; rows put together from experts are [expert][row][step]. The factors of Q6_K, two
+// bytes a step, are copied in whole lines of 16 bytes, in which a run begins where it begins in memory.
 #include "exec/cuda/kernels/hopper.cuh"
 #include "exec/cuda/kernels/token.h"
 
 namespace carat::cuda {
 
-// A block's row groups of a product.
+// A block's tasks of a product.
 struct TaskList {
-  uint32_t first_group, groups;
+  uint32_t first, count;
 };
 __device__ __forceinline__ TaskList task_list(const TokenProduct& p) {
   TaskList list;
-  const uint32_t hands = p.groups / p.deal;
-  list.first_group = hands * blockIdx.x / gridDim.x * p.deal;
-  list.groups = hands * (blockIdx.x + 1) / gridDim.x * p.deal - list.first_group;
+  const uint32_t hands = p.tasks / p.deal;
+  list.first = hands * blockIdx.x / gridDim.x * p.deal;
+  list.count = hands * (blockIdx.x + 1) / gridDim.x * p.deal - list.first;
   return list;
-}
-
-__device__ __forceinline__ uint32_t quotient(uint32_t value, uint32_t inverse) {
-  return inverse == 0 ? value : __umulhi(value, inverse);
 }
 
 // This block's part of an attention stage: tiles [first, end) of 64 positions of one KV head; `splits` blocks share it.
@@ -69,14 +64,43 @@ __device__ __forceinline__ bool through_ring(const TokenAttention& a, const Atte
   return a.shape.hd == kTokenDeepDims && share.end - share.first >= kTokenDeepTiles;
 }
 
-// A stage as it lies in shared memory, with this block's part of it: worked out ahead, because divisions take long.
+// What a stage begins with: awaiting and rounding its input, or all of it.
+enum class StageStart : uint8_t {
+  kNothing,  // no share of attention, or the activations of the stage before
+  kResidual,
+  kWideResidual,
+  kMixture,
+  kWideMixture,
+  kVector,
+  kRuns,
+  kAttention256,
+  kAttention512,
+  kDeepAttention,
+  kDeepAttentionOf16,
+  kCombine,
+  kPerLayerInputs,
+};
+
+inline constexpr uint8_t kExpertRows = 16;  // two rows, put together from experts
+
+// A stage as it lies in shared memory, with this block's part of it and what is to be called: worked out ahead, because
+// every decision takes long.
 struct WindowStage {
   TokenStage stage;
+  Packing packing;
+  StageStart start;
+  uint8_t rows;  // of a task, or kExpertRows; 0: it is no product
+  bool routes, takes_factors;
   union {
     TaskList list;         // kProduct
     AttentionShare share;  // kAttention, kCombine
   };
 };
+
+// Rows of a task that are copied in one piece where they are not cut: GEGLU's are of two matrices.
+__device__ __forceinline__ uint32_t run_rows(const TokenProduct& p) {
+  return p.output == TokenOutput::kGeglu ? p.task.rows / 2 : p.task.rows;
+}
 
 // Where the planes of a product's weights lie in a slot, in bytes.
 struct SlotLayout {
@@ -84,71 +108,60 @@ struct SlotLayout {
   uint32_t super_run;  // bytes of the factors of a run
 };
 __device__ __forceinline__ SlotLayout slot_layout(const TokenProduct& p, const PackedBytes& bytes) {
-  const uint32_t rows = p.chunks.groups * kTokenRows, cells = rows * p.chunks.cut_steps;
+  const uint32_t cells = p.task.rows * p.task.cut_steps;
   SlotLayout at;
   at.high = cells * bytes.quants;
   at.scales = at.high + cells * bytes.high;
   at.super = at.scales + cells * bytes.scales;
-  at.super_run = token_super_bytes(p.expert_steps != 0 ? rows * p.expert_steps
-                                   : p.chunks.cuts > 1 ? p.chunks.cut_steps
-                                                       : cells);
+  at.super_run = token_super_bytes(p.expert_steps != 0 ? p.task.rows * p.expert_steps
+                                   : p.task.cuts > 1   ? p.task.cut_steps
+                                                       : run_rows(p) * p.task.cut_steps);
   return at;
 }
 
-// Where the rows of a row group begin, in cells (row * steps): rows 0 and 1 at `first`, rows 2 and 3 at `second`.
-struct GroupCells {
-  uint32_t part, second_part;
-  uint64_t first, second;
+// What is known of every slot. Places are counted through a token; who waits for a barrier of a slot's n-th use must
+// know that its use before has begun, or could take the phase before that for the one it waits for (they have the same
+// parity). Loaders and warps with tasks overtake one another, so each use is announced.
+struct RingState {
+  uint64_t full[kTokenMaxSlots], empty[kTokenMaxSlots];
+  uint32_t taken[kTokenMaxSlots];  // the place whose use of the slot has begun
 };
-
-__device__ __forceinline__ GroupCells locate_group(const TokenProduct& p, uint32_t group, const uint32_t* expert_ids) {
-  GroupCells at;
-  if (p.output == TokenOutput::kGeglu) {
-    at.part = 0;
-    at.second_part = 1;
-    uint64_t gate = 2 * group, up = gate;
-    if (p.expert_groups != 0) {
-      const uint32_t slot = group / p.expert_groups, within = 2 * (group % p.expert_groups);
-      gate = static_cast<uint64_t>(expert_ids[slot]) * p.expert_stride[0] + p.expert_offset[0] + within;
-      up = static_cast<uint64_t>(expert_ids[slot]) * p.expert_stride[1] + p.expert_offset[1] + within;
-    }
-    at.first = gate * p.steps;
-    at.second = up * p.steps;
-    return at;
-  }
-  at.part = group < p.part_end[0] ? 0 : group < p.part_end[1] ? 1 : 2;
-  at.second_part = at.part;
-  const uint32_t local = group - (at.part == 0 ? 0 : p.part_end[at.part - 1]);
-  const uint32_t row_steps = p.expert_steps != 0 ? p.expert_steps : p.steps;
-  at.first = static_cast<uint64_t>(local) * kTokenRows * row_steps;
-  at.second = at.first + 2 * row_steps;
-  return at;
-}
-
-// The two barriers of every slot, as addresses.
-struct RingBarriers {
-  uint32_t full, empty;
-  __device__ explicit RingBarriers(uint64_t* memory)
-      : full(shared_address(memory)), empty(full + kTokenMaxSlots * sizeof(uint64_t)) {}
+struct Ring {
+  RingState& state;
+  uint32_t full, empty;  // barriers, as addresses
+  __device__ explicit Ring(RingState& memory)
+      : state(memory), full(shared_address(memory.full)), empty(shared_address(memory.empty)) {}
   __device__ void init(uint32_t slots) const {
     for (uint32_t s = 0; s < slots; ++s) {
       barrier_init(full + s * 8, 1);
       barrier_init(empty + s * 8, kTokenWarps);
+      state.taken[s] = s - slots;
     }
     barrier_init_fence();
+  }
+  __device__ void wait_until_taken(uint32_t slot, uint32_t place) const {
+    const auto* taken = static_cast<const volatile uint32_t*>(state.taken + slot);
+    while (*taken != place) {
+    }
   }
 };
 
 // A place in the ring; the parity tells apart the rounds of its barriers.
 struct RingPlace {
-  uint32_t slot = 0, parity = 0;
+  uint32_t index = 0, slot = 0, parity = 0;
   __device__ void advance(uint32_t slots) {
+    ++index;
     if (++slot == slots) {
       slot = 0;
       parity ^= 1;
     }
   }
 };
+// Place `index`; `inverse`: 2^32 / slots, rounded up.
+__device__ __forceinline__ RingPlace place_at(uint32_t index, uint32_t slots, uint32_t inverse) {
+  const uint32_t rounds = __umulhi(index, inverse);
+  return {index, index - rounds * slots, rounds & 1};
+}
 
 // Weights are read once per token: they must not push the small vectors that every token reads out of the L2 cache.
 __device__ __forceinline__ uint64_t read_once_policy() {
@@ -160,12 +173,13 @@ __device__ __forceinline__ uint64_t read_once_policy() {
 // A warp that loads. All of its lanes call everything.
 class WeightLoader {
  public:
-  // `turn`: slots until this warp's first.
-  __device__ WeightLoader(uint32_t slots_at, const RingBarriers& barriers, const TokenMemory& memory,
-                          const uint32_t* expert_ids, uint32_t turn)
-      : turn_(turn),
+  // `loader`: its number, and its first place.
+  __device__ WeightLoader(uint32_t slots_at, const Ring& ring, const TokenMemory& memory, const uint32_t* expert_ids,
+                          uint32_t loader)
+      : own_(loader),
+        slot_inverse_(0xffffffffu / memory.slots + 1),
         slots_at_(slots_at),
-        barriers_(barriers),
+        ring_(ring),
         memory_(memory),
         expert_ids_(expert_ids),
         policy_(read_once_policy()),
@@ -206,22 +220,19 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
-  // Waits until the next slot is free and says true, where it is this warp's turn; leaves it to another one otherwise.
-  __device__ __forceinline__ bool takes_slot() {
-    if (turn_ != 0) {
-      --turn_;
-      place_.advance(memory_.slots);
-      return false;
-    }
-    turn_ = kTokenLoaderWarps - 1;
-    barrier_wait(barriers_.empty + place_.slot * 8, place_.parity ^ 1);
-    return true;
+  // Waits until the slot of this warp's next place is free.
+  __device__ __forceinline__ void take_slot() {
+    place_ = place_at(own_, memory_.slots, slot_inverse_);
+    own_ += memory_.loaders;
+    ring_.wait_until_taken(place_.slot, place_.index - memory_.slots);
+    barrier_wait(ring_.empty + place_.slot * 8, place_.parity ^ 1);
+    __syncwarp();
+    if (lane_ == 0) *static_cast<volatile uint32_t*>(ring_.state.taken + place_.slot) = place_.index;
   }
   // All lanes have begun their copies to it.
-  __device__ __forceinline__ void slot_is_under_way() {
+  __device__ __forceinline__ void slot_is_under_way() const {
     __syncwarp();
-    if (lane_ == 0) barrier_arrive(barriers_.full + place_.slot * 8);
-    place_.advance(memory_.slots);
+    if (lane_ == 0) barrier_arrive(ring_.full + place_.slot * 8);
   }
 
   // Another layer's attention wrote the token's own key and value, on another SM. Two stages later their results make
@@ -251,7 +262,8 @@ class WeightLoader {
         const __half* from = (kind == 0 ? a.kv.k : a.kv.v) + first * hd;
 #pragma unroll 1
         for (uint32_t chunk = rows.first >> a.slot_shift; chunk <= rows.last >> a.slot_shift; ++chunk) {
-          if (!takes_slot()) continue;
+          if (next_++ != own_) continue;
+          take_slot();
           const uint32_t row = chunk * slot_keys + lane_;
           if (lane_ < slot_keys && row >= rows.first && row <= rows.last) copy_cache_row(from + row * hd);
           slot_is_under_way();
@@ -262,7 +274,7 @@ class WeightLoader {
 
   __device__ void copy_cache_row(const __half* from) const {
     constexpr uint32_t hd = kTokenDeepDims;
-    const uint32_t barrier = barriers_.full + place_.slot * 8;
+    const uint32_t barrier = ring_.full + place_.slot * 8;
     const uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + lane_ * token_cache_row(hd);
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(hd * 2) : "memory");
     asm volatile(
@@ -277,112 +289,103 @@ class WeightLoader {
     const TaskList list = task_list(p);
     const PackedBytes bytes = packed_bytes(p.packing);
     const SlotLayout layout = slot_layout(p, bytes);
-    const bool in_turn = p.expert_steps != 0, cut = p.chunks.cuts > 1 && !in_turn;
+    const bool in_turn = p.expert_steps != 0, cut = p.task.cuts > 1 && !in_turn;
     const uint32_t planes = 1 + (bytes.high != 0) + (bytes.scales != 0) + (bytes.super != 0);
-    const uint32_t runs = in_turn ? p.chunks.cut_steps / p.expert_steps : kTokenRuns;
-    run_ = lane_ % runs;
-    const uint32_t which = lane_ / runs;
-    plane_ = which == 0 ? 0 : which == 1 ? (bytes.high != 0 ? 1 : 2) : which == 2 ? (bytes.high != 0 ? 2 : 3) : 3;
-    cell_bytes_ = plane_ == 0 ? bytes.quants : plane_ == 1 ? bytes.high : plane_ == 2 ? bytes.scales : bytes.super;
-    to_ = plane_ == 0 ? 0 : plane_ == 1 ? layout.high : plane_ == 2 ? layout.scales : layout.super;
-    super_run_ = layout.super_run;
-    works_ = which < planes;
-    const uint32_t end = list.first_group + list.groups;
-#pragma unroll 1
-    for (uint32_t group = list.first_group; group < end; group += p.chunks.groups) {
-      const uint32_t groups = min(p.chunks.groups, end - group);
-#pragma unroll 1
-      for (uint32_t c = 0; c < p.chunks.cuts; ++c) {
-        if (!takes_slot()) continue;
-        if (works_) {
-          if (in_turn) {
-            copy_expert(p, group, groups, c);
-          } else if (cut) {
-            copy_row(p, group, c);
-          } else if (p.expert_groups != 0) {
-            copy_expert_rows(p, group, groups);
-          } else {
-            copy_rows(p, group, groups);
-          }
+    const uint32_t together = cut ? 1 : run_rows(p);  // rows of a run
+    const uint32_t runs = in_turn ? p.task.cut_steps / p.expert_steps : p.task.rows / together;
+    const uint32_t run = lane_ % runs, which = lane_ / runs;
+    const uint32_t plane = which == 0   ? 0
+                           : which == 1 ? (bytes.high != 0 ? 1 : 2)
+                           : which == 2 ? (bytes.high != 0 ? 2 : 3)
+                                        : 3;
+    cell_bytes_ = plane == 0 ? bytes.quants : plane == 1 ? bytes.high : plane == 2 ? bytes.scales : bytes.super;
+    const uint32_t run_cells = in_turn ? p.task.rows * p.expert_steps : together * p.task.cut_steps;
+    to_ = plane == 0 ? 0 : plane == 1 ? layout.high : plane == 2 ? layout.scales : layout.super;
+    to_ += run * (plane == 3 ? layout.super_run : run_cells * cell_bytes_);
+    const uint32_t cuts = p.task.cuts, cut_steps = p.task.cut_steps, steps = p.steps;
+    // Cut c of task `task` is this warp's next place.
+    const uint32_t skipped = own_ - next_;
+    next_ += list.count * cuts;
+    uint32_t task = skipped / cuts, c = skipped - task * cuts;
+    Source source{};
+    for (task += list.first; own_ < next_;) {
+      if (task >= source.until) source = find(p, task, in_turn, run * together, plane);
+      take_slot();
+      if (which < planes) {
+        if (!in_turn) {
+          copy(source.at(task) + c * cut_steps * cell_bytes_,
+               cut ? min(cut_steps, steps - c * cut_steps) * cell_bytes_ : run_cells * cell_bytes_);
+        } else if ((c * runs + run) * p.expert_steps < steps) {
+          const uint64_t row = static_cast<uint64_t>(expert_ids_[c * runs + run]) * p.expert_stride[0];
+          copy(source.at(task) + row * p.expert_steps * cell_bytes_, run_cells * cell_bytes_);
         }
-        slot_is_under_way();
       }
+      slot_is_under_way();
+      for (c += memory_.loaders; c >= cuts; c -= cuts) ++task;
     }
   }
 
-  // Rows of matrix `run_` of all row groups in [group, group + groups).
-  __device__ void copy_rows(const TokenProduct& p, uint32_t group, uint32_t groups) const {
-    if (run_ >= p.parts) return;
-    const bool geglu = p.output == TokenOutput::kGeglu;
-    const uint32_t first = geglu || run_ == 0 ? 0 : p.part_end[run_ - 1];
-    const uint32_t last = geglu || run_ + 1 == p.parts ? p.groups : p.part_end[run_];
-    const uint32_t begin = max(group, first), end = min(group + groups, last);
-    if (begin >= end) return;
-    const uint32_t cells = (geglu ? 2 : kTokenRows) * p.steps;
-    const uint32_t ups = geglu ? run_ * p.chunks.groups * cells : 0;
-    copy(p.planes[run_], (begin - first) * cells, ups + (begin - group) * cells, (end - begin) * cells);
+  // Where a lane's run of task `first` begins, and those of the tasks after it up to `until`: in the same matrix and
+  // expert.
+  struct Source {
+    const char* from = nullptr;
+    uint32_t first = 0, stride = 0, until = 0;
+    __device__ const char* at(uint32_t task) const { return from + static_cast<uint64_t>(task - first) * stride; }
+  };
+  // `within`: the run's first row in the task.
+  __device__ Source find(const TokenProduct& p, uint32_t task, bool in_turn, uint32_t within, uint32_t plane) const {
+    const uint32_t rows = run_rows(p);
+    uint32_t part = 0, row = task * rows, until = 0xffffffffu, row_steps = p.steps;
+    if (in_turn) {
+      row_steps = p.expert_steps;
+    } else if (p.output == TokenOutput::kGeglu) {
+      part = within >= rows ? 1 : 0;
+      if (p.expert_rows != 0) {
+        const uint32_t expert = row / p.expert_rows;
+        until = (expert + 1) * (p.expert_rows / rows);
+        row += expert_ids_[expert] * p.expert_stride[part] + p.expert_offset[part] - expert * p.expert_rows;
+      }
+      row += within - part * rows;
+    } else {
+      part = row < p.part_end[0] ? 0 : row < p.part_end[1] ? 1 : 2;
+      if (part + 1 < p.parts) until = p.part_end[part] / rows;
+      if (part != 0) row -= p.part_end[part - 1];
+      row += within;
+    }
+    const void* base = reinterpret_cast<const void* const*>(&p.planes[part])[plane];
+    return {static_cast<const char*>(base) + static_cast<uint64_t>(row) * row_steps * cell_bytes_, task,
+            rows * row_steps * cell_bytes_, until};
   }
 
-  // Rows of the gates (even runs) and ups (odd ones) of the experts that the row groups belong to, at most two.
-  __device__ void copy_expert_rows(const TokenProduct& p, uint32_t group, uint32_t groups) const {
-    const uint32_t slot = group / p.expert_groups + run_ / 2, part = run_ % 2, first = slot * p.expert_groups;
-    const uint32_t begin = max(group, first), end = min(group + groups, first + p.expert_groups);
-    if (begin >= end) return;
-    const uint32_t cells = 2 * p.steps;
-    const uint64_t row =
-        static_cast<uint64_t>(expert_ids_[slot]) * p.expert_stride[part] + p.expert_offset[part] + 2 * (begin - first);
-    copy(p.planes[part], row * p.steps, (part * p.chunks.groups + begin - group) * cells, (end - begin) * cells);
-  }
-
-  // Cut `c` of row `run_` of a row group.
-  __device__ void copy_row(const TokenProduct& p, uint32_t group, uint32_t c) const {
-    const GroupCells at = locate_group(p, group, expert_ids_);
-    const uint32_t first_step = c * p.chunks.cut_steps;
-    copy(p.planes[run_ < 2 ? at.part : at.second_part],
-         (run_ < 2 ? at.first : at.second) + (run_ & 1) * p.steps + first_step, run_ * p.chunks.cut_steps,
-         min(p.chunks.cut_steps, p.steps - first_step));
-  }
-
-  // Expert `run_` of cut `c`: its part of the rows of the row groups.
-  __device__ void copy_expert(const TokenProduct& p, uint32_t group, uint32_t groups, uint32_t c) const {
-    const uint32_t slot = c * (p.chunks.cut_steps / p.expert_steps) + run_;
-    if (slot * p.expert_steps >= p.steps) return;
-    const uint32_t cells = kTokenRows * p.expert_steps;
-    const uint64_t row = static_cast<uint64_t>(expert_ids_[slot]) * p.expert_stride[0] + kTokenRows * group;
-    copy(p.planes[0], row * p.expert_steps, run_ * p.chunks.groups * cells, groups * cells);
-  }
-
-  // `cells` cells from `cell` on, to cell `to` of the slot. Announced before it begins, so that the slot is full when
-  // all copies have come.
-  __device__ void copy(const TokenPlanes& planes, uint64_t cell, uint32_t to, uint32_t cells) const {
-    const void* plane = reinterpret_cast<const void* const*>(&planes)[plane_];
-    uint64_t from = cell * cell_bytes_, end = from + cells * cell_bytes_;
-    uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + to_ + to * cell_bytes_;
+  // Announced before it begins, so that the slot is full when all copies have come.
+  __device__ void copy(const char* from, uint32_t bytes) const {
     if (cell_bytes_ == 2) {
-      from &= ~uint64_t{15};
-      end = (end + 15) & ~uint64_t{15};
-      destination = slots_at_ + place_.slot * memory_.slot_bytes + to_ + run_ * super_run_;
+      const auto at = reinterpret_cast<uint64_t>(from);
+      bytes = static_cast<uint32_t>(((at + bytes + 15) & ~uint64_t{15}) - (at & ~uint64_t{15}));
+      from = reinterpret_cast<const char*>(at & ~uint64_t{15});
     }
-    const uint32_t barrier = barriers_.full + place_.slot * 8, bytes = static_cast<uint32_t>(end - from);
+    const uint32_t barrier = ring_.full + place_.slot * 8;
+    const uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + to_;
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(destination),
-        "l"(static_cast<const char*>(plane) + from), "r"(bytes), "r"(barrier), "l"(policy_)
+        "l"(from), "r"(bytes), "r"(barrier), "l"(policy_)
         : "memory");
   }
 
-  uint32_t turn_;
+  uint32_t next_ = 0;  // places begun by the products and caches so far
+  uint32_t own_;       // the next of them that is this warp's
+  uint32_t slot_inverse_;
   uint32_t slots_at_;
-  RingBarriers barriers_;
+  Ring ring_;
   TokenMemory memory_;
   const uint32_t* expert_ids_;
   uint64_t policy_;
   uint32_t lane_;
   RingPlace place_;
-  // This lane's part of the product.
-  uint32_t run_ = 0, plane_ = 0, cell_bytes_ = 0, to_ = 0, super_run_ = 0;
-  bool works_ = false;
+  // Of this lane's plane of the product, and where its run lies in a slot.
+  uint32_t cell_bytes_ = 0, to_ = 0;
 };
 
 }  // namespace carat::cuda

@@ -8,11 +8,11 @@ namespace carat::cuda {
 namespace {
 
 constexpr uint32_t kLeastSlots = 4;  // fewer would not keep the memory busy
-constexpr uint32_t kSmallestSlot = 14 * 1024, kLargestSlot = 24 * 1024, kSlotStride = 256;
+constexpr uint32_t kSmallestSlot = 8704, kLargestSlot = 24 * 1024, kSlotStride = 128;
 static_assert(kSmallestSlot >= 8 * token_cache_row(kTokenDeepDims));
-// More would take shared memory from the ring: beyond this, warps share no row groups.
-constexpr uint32_t kPartialSums = 640;
-constexpr double kTaskCost = 1.5;  // of beginning and ending a task, in what a warp multiplies at a time
+
+// Two warps fill slots of this size as fast as they come free; a third would only take turns from those who multiply.
+constexpr uint32_t kSlotForTwoLoaders = 12 * 1024;
 
 uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
@@ -20,71 +20,83 @@ uint32_t activation_bytes(Packing packing, uint32_t steps) {
   return steps * (is_float_packing(packing) ? kStep * 4 : kStepWords * 4 + kStepBlocks * uint32_t{sizeof(BlockMeta)});
 }
 
-// What `steps` steps of `groups` row groups take in a slot.
-uint32_t slot_use(const TokenWeights& weights, uint32_t groups, uint32_t steps) {
+// What `steps` steps of `rows` rows take in a slot.
+uint32_t slot_use(const TokenWeights& weights, uint32_t rows, uint32_t steps) {
   const PackedBytes bytes = packed_bytes(weights.packing);
-  const uint32_t rows = groups * kTokenRows;
-  uint32_t use = rows * steps * (bytes.quants + bytes.high + bytes.scales);
+  const uint32_t use = rows * steps * (bytes.quants + bytes.high + bytes.scales);
   if (bytes.super == 0) return use;
   if (weights.piece_steps != weights.steps) {
     return use + divide_up(steps, weights.piece_steps) * token_super_bytes(rows * weights.piece_steps);
   }
-  return use + kTokenRuns * token_super_bytes(steps < weights.steps ? steps : rows * steps);
+  return use + rows * token_super_bytes(steps);
+}
+
+// Rows that a task may have: one of either matrix at least where the results are of two.
+bool possible(const TokenWeights& weights, uint32_t rows) {
+  if (weights.piece_steps != weights.steps) return rows == 2;  // what the kernel is compiled for
+  return weights.rows % rows == 0 && (weights.run == 1 || rows >= 2);
+}
+
+// Time of a product in a block, in cycles. Warps take tasks in turn; many of them are bound by what they issue, a few
+// by what each waits for.
+double task_cost(const TokenWeights& weights, uint32_t rows, uint32_t blocks) {
+  constexpr double kTask = 110.0, kTurn = 14.0, kRow = 14.0;  // instructions
+  const uint32_t tasks = token_share(weights, rows, blocks);
+  const double turns = divide_up(weights.steps, token_lane_steps(weights.packing));
+  const double issued = (kTask + turns * (kTurn + rows * kRow)) * std::min(tasks, kTokenWarps) / 4.0;
+  const double waited = 600.0 + turns * (20.0 + 50.0 * rows);
+  const double rounds = tasks <= kTokenWarps ? 1.0 : 0.5 + double(tasks) / kTokenWarps;
+  return rounds * std::max(issued, waited);
 }
 
 double weight_bytes(const TokenWeights& weights) {
-  return double(weights.groups) * kTokenRows * weights.steps * packed_bytes(weights.packing).total();
+  return double(weights.rows) * weights.steps * packed_bytes(weights.packing).total();
 }
 
-// Share of the ring's bytes that hold weights while these products are under way.
+// Share of the ring's bytes that hold weights while these products are under way. Those that a block has few bytes of
+// are there in time however they lie.
 double filling(std::span<const TokenWeights> products, uint32_t slot_bytes, uint32_t blocks) {
+  constexpr double kLittle = 64.0 * 1024;
   double all = 0.0, slots = 0.0;
   for (const TokenWeights& weights : products) {
-    const TokenChunks chunks = token_chunks(weights, slot_bytes, blocks);
+    if (weight_bytes(weights) < kLittle * blocks && products.size() > 1) continue;
+    const TokenTasks tasks = token_tasks(weights, slot_bytes, blocks);
     all += weight_bytes(weights);
-    slots += double(divide_up(token_share(weights, blocks), chunks.groups)) * chunks.cuts * blocks;
+    slots += double(weights.rows) / tasks.rows * tasks.cuts;
   }
-  return slots == 0.0 ? 0.0 : all / (slots * slot_bytes);
+  return slots == 0.0 ? 1.0 : all / (slots * slot_bytes);
 }
 
 }  // namespace
 
-uint32_t token_share(const TokenWeights& weights, uint32_t blocks) {
-  return divide_up(divide_up(weights.groups, weights.deal), blocks) * weights.deal;
+uint32_t token_share(const TokenWeights& weights, uint32_t task_rows, uint32_t blocks) {
+  const uint32_t hand = std::max(weights.run, task_rows);
+  return divide_up(divide_up(weights.rows, hand), blocks) * (hand / task_rows);
 }
 
-TokenChunks token_chunks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks) {
-  TokenChunks chunks{};
-  const uint32_t most_groups = token_share(weights, blocks);
-  const uint32_t lane_steps = token_lane_steps(weights.packing);
-  chunks.groups = 1;
-  chunks.cuts = 1;
-  chunks.cut_steps = weights.steps;
-  if (slot_use(weights, 1, weights.steps) <= slot_bytes) {
-    const uint32_t most = std::min(kTokenWarps, most_groups);
-    while (chunks.groups < most && slot_use(weights, chunks.groups + 1, weights.steps) <= slot_bytes) ++chunks.groups;
-  } else {
-    // Cuts of equal length, at whole experts or at what a warp takes at a time.
-    const uint32_t unit = weights.piece_steps != weights.steps ? weights.piece_steps : lane_steps;
-    const uint32_t units = divide_up(weights.steps, unit);
-    const uint32_t most = std::max(1u, slot_bytes / slot_use(weights, 1, unit));
-    chunks.cut_steps = divide_up(units, divide_up(units, most)) * unit;
-    chunks.cuts = divide_up(weights.steps, chunks.cut_steps);
-  }
-  // Warps take tasks in turn. Where few row groups leave warps without work, they share them; where there are many, a
-  // slot is left the sooner the shorter its tasks are.
-  const uint32_t turns = divide_up(chunks.cut_steps, lane_steps), most_tasks = most_groups * chunks.cuts;
+TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks) {
+  TokenTasks tasks{};
   double least = 0.0;
-  for (uint32_t slices = 1; slices <= std::min(turns, kTokenWarps); ++slices) {
-    if (slices > 1 && most_tasks * slices > kPartialSums) break;
-    const uint32_t length = divide_up(turns, slices), rounds = divide_up(most_tasks * slices, kTokenWarps);
-    const double cost = rounds * (length + kTaskCost) + length;
-    if (slices > 1 && cost >= least) continue;
+  for (uint32_t rows = kTokenMostRows; rows > 0; rows /= 2) {
+    if (!possible(weights, rows)) continue;
+    // Cuts of equal length, at whole experts or at what a warp takes at a time.
+    const uint32_t unit =
+        weights.piece_steps != weights.steps ? weights.piece_steps : token_lane_steps(weights.packing);
+    const uint32_t units = divide_up(weights.steps, unit);
+    uint32_t cuts = 1;
+    while (cuts < units &&
+           slot_use(weights, rows, std::min(weights.steps, divide_up(units, cuts) * unit)) > slot_bytes) {
+      ++cuts;
+    }
+    const uint32_t cut_steps = std::min(weights.steps, divide_up(units, cuts) * unit);
+    if (slot_use(weights, rows, cut_steps) > slot_bytes && rows > 1 && possible(weights, rows / 2)) continue;
+    if (rows > 2 && cuts > 1) continue;  // fewer rows in fewer cuts hold the slots for a shorter time
+    const double cost = task_cost(weights, rows, blocks);
+    if (tasks.rows != 0 && cost >= least) continue;
     least = cost;
-    chunks.slice_steps = length * lane_steps;
-    chunks.slices = divide_up(chunks.cut_steps, chunks.slice_steps);
+    tasks = {rows, divide_up(weights.steps, cut_steps), cut_steps};
   }
-  return chunks;
+  return tasks;
 }
 
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory) {
@@ -93,19 +105,13 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
   for (uint32_t slot = kSmallestSlot; slot <= kLargestSlot; slot += kSlotStride) {
     TokenMemory memory;
     memory.slot_bytes = slot;
+    memory.loaders = slot >= kSlotForTwoLoaders ? 2 : kTokenLoaderWarps;
     memory.region_bytes = token_attention_bytes();
     bool fits = true;
     for (const TokenWeights& weights : products) {
-      const TokenChunks chunks = token_chunks(weights, slot, blocks);
-      const uint32_t activations = activation_bytes(weights.packing, weights.steps);
-      memory.region_bytes = std::max(memory.region_bytes, activations);
-      // A product of the residual stream keeps two vectors behind its activations.
-      if (weights.steps == steps_of(d)) {
-        memory.region_bytes = std::max(memory.region_bytes, activations + 2 * 4 * weights.steps * kStep);
-      }
-      memory.partial_bytes =
-          std::max(memory.partial_bytes, token_share(weights, blocks) * chunks.cuts * chunks.slices * 16);
-      fits = fits && slot_use(weights, chunks.groups, chunks.cut_steps) <= slot;
+      const TokenTasks tasks = token_tasks(weights, slot, blocks);
+      memory.region_bytes = std::max(memory.region_bytes, activation_bytes(weights.packing, weights.steps));
+      fits = fits && slot_use(weights, tasks.rows, tasks.cut_steps) <= slot;
     }
     memory.region_bytes = divide_up(memory.region_bytes, 128) * 128;
     const uint32_t others = memory.total(d);

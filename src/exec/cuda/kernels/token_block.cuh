@@ -1,0 +1,86 @@
+#pragma once
+
+// Device code: what a block of the token kernel keeps in shared memory besides activations and weights.
+//
+// It lies at the beginning, where every function finds it: a function that is called takes nothing but the stage to
+// work on. Arguments, and what a caller keeps, take registers or local memory, and what was put in local memory takes
+// longer to come back than a short product.
+#include "exec/cuda/kernels/token_ring.cuh"
+
+extern __shared__ __align__(128) unsigned char carat_token_bytes[];
+
+namespace carat::cuda {
+
+// A run of GEGLU's results until all of it is there.
+struct PendingRun {
+  float values[kTokenRun];
+  uint32_t made;  // tasks that have put theirs
+};
+// Tasks of a block are at most a ring apart, and a run is at most 16 tasks.
+inline constexpr uint32_t kPendingRuns = 16;
+static_assert(kTokenMaxSlots + kTokenWarps < (kPendingRuns - 1) * (2 * kTokenRun / kTokenMostRows));
+
+struct TokenShared {
+  RingState ring;
+  uint64_t described[kTokenWindow];
+  WindowStage window[kTokenWindow];
+  TokenStage loading[kTokenLoaderWarps][2];  // of the warps that load weights
+  alignas(16) float sums[8 * kTokenWarps];
+  float factors[kTokenMaxPle];  // of this block's rows of a kGeluTimes product
+  float2 turns[kTokenMaxPairs];
+  PendingRun runs[kPendingRuns];
+  uint32_t expert_ids[kTokenMaxExpertsUsed];
+  float expert_weights[kTokenMaxExpertsUsed];
+  // The next task of the block as each warp knows it: its place in the ring, and whose turn it is.
+  struct Turn {
+    uint32_t place, warp;
+  } turn[kTokenWarps];
+  uint32_t at[kTokenWarps];  // stages each warp has behind it
+  uint32_t routed;           // the stage whose experts were chosen last
+  uint32_t begun;            // stages begun
+  // What does not change during a token.
+  unsigned char* region;
+  unsigned char* slots;
+  float* x;  // [d], the residual stream
+  uint32_t slots_at, slot_bytes, slot_count, slot_inverse;
+  uint32_t token, position, sequence, serial;
+  uint32_t d, stage_count, experts_used;
+  float eps, softcap;
+  uint32_t* non_finite;
+  uint64_t* trace;  // of this block, or null
+
+  // By one thread, before all others are held back once.
+  __device__ void begin(const TokenJob& job, unsigned char* memory) {
+    x = reinterpret_cast<float*>(memory + kTokenSharedBytes);
+    region = memory + kTokenSharedBytes + job.d * sizeof(float);
+    slots = region + job.memory.region_bytes;
+    slots_at = shared_address(slots);
+    slot_bytes = job.memory.slot_bytes, slot_count = job.memory.slots;
+    slot_inverse = 0xffffffffu / job.memory.slots + 1;
+    d = job.d, stage_count = job.stage_count, experts_used = job.experts_used;
+    eps = job.eps, softcap = job.softcap, non_finite = job.non_finite;
+    trace = blockIdx.x == 0 ? job.trace : nullptr;
+    routed = begun = 0;
+    for (uint32_t& stages : at) stages = 0;
+    for (Turn& next : turn) next = {0, 0};
+    for (PendingRun& run : runs) run.made = 0;
+    for (uint64_t& barrier : described) barrier_init(shared_address(&barrier), 1);
+    Ring(ring).init(job.memory.slots);
+  }
+};
+static_assert(sizeof(TokenShared) <= kTokenSharedBytes && kTokenSharedBytes % 128 == 0);
+static_assert(sizeof(TokenStage) <= kTokenStageBytes);
+
+__device__ __forceinline__ TokenShared& token_shared() { return *reinterpret_cast<TokenShared*>(carat_token_bytes); }
+
+// Stages this warp has behind it. Reads what it needs for that anew: what is kept over a call may go to local memory.
+__device__ __forceinline__ volatile uint32_t& stages_behind() {
+  uint32_t thread, shared;
+  asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
+  asm volatile("mov.u32 %0, carat_token_bytes;" : "=r"(shared));
+  auto* at = static_cast<TokenShared*>(__cvta_shared_to_generic(shared))->at + thread / 32;
+  __builtin_assume(__isShared(at));
+  return *at;
+}
+
+}  // namespace carat::cuda
