@@ -27,6 +27,7 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
   } else if (now.stage.kind == TokenKind::kProduct) {
     const TokenProduct& p = now.stage.product;
     now.list = task_list(p);
+    now.layout = slot_layout(p, packed_bytes(p.packing));
     now.start = start_of(p, d);
     now.rows = p.expert_steps != 0 ? kExpertRows : static_cast<uint8_t>(p.task.rows);
     now.packing = p.packing;
@@ -41,18 +42,21 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
 }
 
 // The warp that describes: stages are brought to the window ahead of their use, with this block's part of them. Slot
-// index % kTokenWindow may be overwritten once stage index - 2 has begun: everyone has left index - 4 by then.
+// index % kTokenWindow may be overwritten once everyone has left stage index - kTokenWindow. A stage with nothing to do
+// has no barrier, and two of them may follow one another (attention and what puts it together): whoever begins a stage
+// has met all others in one of the three before it, so they have left the fourth.
 // (Unused where the kernel below has no body: older architectures.)
+constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
 [[maybe_unused]] __device__ void describe_stages(const TokenJob& job) {
   TokenShared& shared = token_shared();
-  static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16 && kTokenWindow == 4);
+  static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16);
   const uint32_t lane = threadIdx.x % 32, position = shared.position;
   const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
 #pragma unroll 1
   for (uint32_t index = 0; index < job.stage_count; ++index) {
     uint4 words = make_uint4(0, 0, 0, 0);
     if (lane < sizeof(TokenStage) / 16) words = reinterpret_cast<const uint4*>(job.stages + index)[lane];
-    while (*begun + 2 <= index) __nanosleep(50);
+    while (*begun + kDescribedAhead < index) __nanosleep(50);
     WindowStage& to = shared.window[index % kTokenWindow];
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
@@ -215,10 +219,11 @@ __device__ __noinline__ void run_stage() {
     *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
     if (shared.trace != nullptr) shared.trace[index] = clock64();
   }
+  const WindowStage& now = shared.window[stage];
+  if (now.rows == 0 && now.start == StageStart::kNothing) return;
   // Some may come from a product, whose activations lie where the next ones will. To wait for other blocks before that
   // would only take bandwidth from them.
   token_barrier();
-  const WindowStage& now = shared.window[stage];
   if (now.rows == 0) return other_stage(now.start, stage);
   if (now.routes && threadIdx.x < 32) route(stage);
   if (now.takes_factors) take_factors(stage);

@@ -379,6 +379,7 @@ __device__ __forceinline__ void hand_out(const TokenProduct& p, uint32_t first_t
   }
   if (threadIdx.x % (32 / kRows) != 0) return;
   const uint32_t within = threadIdx.x % 32 / (32 / kRows), row = task * kRows + within;
+  if (p.output == TokenOutput::kVector) return publish(static_cast<TaggedWord*>(p.out) + row, sum, tag);
   if (p.output == TokenOutput::kScalars) return publish(static_cast<Tagged*>(p.out) + row, sum, tag);
   if (p.output == TokenOutput::kLogits) {
     if (!isfinite(sum)) *shared.non_finite = 1;
@@ -386,7 +387,7 @@ __device__ __forceinline__ void hand_out(const TokenProduct& p, uint32_t first_t
     static_cast<float*>(p.out)[row] = sum;
     return;
   }
-  if (p.output == TokenOutput::kGeluTimes) sum = gelu_exp(sum) * shared.factors[row - first_task * kRows];
+  sum = gelu_exp(sum) * shared.factors[row - first_task * kRows];  // kGeluTimes
   publish(static_cast<TaggedWord*>(p.out) + row, sum, tag);
 }
 
@@ -406,7 +407,7 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   const TokenShared::Turn turn = shared.turn[warp];
   const TokenActivations x = activations_at(shared.region, steps);
   SlotRows rows;
-  rows.layout = slot_layout(p, packed_bytes(kPacking));
+  rows.layout = now.layout;
   rows.pitch = kExperts ? p.expert_steps : p.task.cut_steps;
   rows.expert_inverse = p.expert_inverse;
   rows.expert_steps = p.expert_steps;

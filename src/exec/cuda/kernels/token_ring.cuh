@@ -64,6 +64,28 @@ __device__ __forceinline__ bool through_ring(const TokenAttention& a, const Atte
   return a.shape.hd == kTokenDeepDims && share.end - share.first >= kTokenDeepTiles;
 }
 
+// Rows of a task that are copied in one piece where they are not cut: GEGLU's are of two matrices.
+__device__ __forceinline__ uint32_t run_rows(const TokenProduct& p) {
+  return p.output == TokenOutput::kGeglu ? p.task.rows / 2 : p.task.rows;
+}
+
+// Where the planes of a product's weights lie in a slot, in bytes.
+struct SlotLayout {
+  uint32_t high, scales, super;
+  uint32_t super_run;  // bytes of the factors of a run
+};
+__device__ __forceinline__ SlotLayout slot_layout(const TokenProduct& p, const PackedBytes& bytes) {
+  const uint32_t cells = p.task.rows * p.task.cut_steps;
+  SlotLayout at;
+  at.high = cells * bytes.quants;
+  at.scales = at.high + cells * bytes.high;
+  at.super = at.scales + cells * bytes.scales;
+  at.super_run = token_super_bytes(p.expert_steps != 0 ? p.task.rows * p.expert_steps
+                                   : p.task.cuts > 1   ? p.task.cut_steps
+                                                       : run_rows(p) * p.task.cut_steps);
+  return at;
+}
+
 // What a stage begins with: awaiting and rounding its input, or all of it.
 enum class StageStart : uint8_t {
   kNothing,  // no share of attention, or the activations of the stage before
@@ -92,32 +114,13 @@ struct WindowStage {
   uint8_t rows;  // of a task, or kExpertRows; 0: it is no product
   bool routes, takes_factors;
   union {
-    TaskList list;         // kProduct
+    struct {
+      TaskList list;  // kProduct
+      SlotLayout layout;
+    };
     AttentionShare share;  // kAttention, kCombine
   };
 };
-
-// Rows of a task that are copied in one piece where they are not cut: GEGLU's are of two matrices.
-__device__ __forceinline__ uint32_t run_rows(const TokenProduct& p) {
-  return p.output == TokenOutput::kGeglu ? p.task.rows / 2 : p.task.rows;
-}
-
-// Where the planes of a product's weights lie in a slot, in bytes.
-struct SlotLayout {
-  uint32_t high, scales, super;
-  uint32_t super_run;  // bytes of the factors of a run
-};
-__device__ __forceinline__ SlotLayout slot_layout(const TokenProduct& p, const PackedBytes& bytes) {
-  const uint32_t cells = p.task.rows * p.task.cut_steps;
-  SlotLayout at;
-  at.high = cells * bytes.quants;
-  at.scales = at.high + cells * bytes.high;
-  at.super = at.scales + cells * bytes.scales;
-  at.super_run = token_super_bytes(p.expert_steps != 0 ? p.task.rows * p.expert_steps
-                                   : p.task.cuts > 1   ? p.task.cut_steps
-                                                       : run_rows(p) * p.task.cut_steps);
-  return at;
-}
 
 // What is known of every slot. Places are counted through a token; who waits for a barrier of a slot's n-th use must
 // know that its use before has begun, or could take the phase before that for the one it waits for (they have the same

@@ -13,7 +13,7 @@ inline constexpr uint32_t kTokenLoaders = 128;  // threads besides: registers ar
 inline constexpr uint32_t kTokenWarps = kTokenThreads / 32;
 inline constexpr uint32_t kTokenLoaderWarps = 3;  // that may copy weights, slots in turn; the fourth describes stages
 inline constexpr uint32_t kTokenMostRows = 8;     // weight rows a warp multiplies together
-inline constexpr uint32_t kTokenWindow = 4;       // descriptions of stages in shared memory
+inline constexpr uint32_t kTokenWindow = 8;       // descriptions of stages in shared memory
 inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
 inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
 inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
@@ -22,7 +22,7 @@ inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kin
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
 inline constexpr uint32_t kTokenStageBytes = 368;     // at least what the description of a stage takes
-inline constexpr uint32_t kTokenSharedBytes = 13312;  // at least what a block needs besides the parts below
+inline constexpr uint32_t kTokenSharedBytes = 14848;  // at least what a block needs besides the parts below
 // The residual stream: columns a thread has at a time, and how often it has so many at most.
 inline constexpr uint32_t kTokenThreadColumns = 8, kTokenStreamPieces = 2;
 inline constexpr uint32_t kTokenWidestStream = kTokenStreamPieces * kTokenThreads * kTokenThreadColumns;
