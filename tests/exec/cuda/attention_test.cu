@@ -45,6 +45,22 @@ TEST_F(Attention, PrefillHeadGroupsAndWidths) {
   }
 }
 
+// One of every kernel, for tools under which a launch takes hundreds of times longer.
+TEST_F(Attention, SmallPrefillAndDecode) {
+  for (const CacheType type : {CacheType::kHalf, CacheType::kQ8}) {
+    for (const uint32_t hd : {128u, 256u, 512u}) {
+      const AttentionShape shape{4, 2, hd, hd == 256 ? 40u : 0u};
+      SCOPED_TRACE(describe(shape));
+      for (const uint32_t limit : {shared_memory_, kSmallCard}) {
+        check_prefill({shape, {{70, 9}}, 0, limit, false, 1.0f, hd, type});
+      }
+      const TestCache cache = decode_cache(shape, 129, hd, type);
+      const DecodeCase c{shape, {129}, {0}, 2, 1.0f, hd};
+      expect_close(c, cache, run_decode(c, cache));
+    }
+  }
+}
+
 TEST_F(Attention, PrefillWindowEdges) {
   // Priors around the point where the window starts to slide, and around tile borders.
   for (const uint32_t window : {1u, 2u, 64u, 128u, 512u, 1024u}) {
