@@ -86,6 +86,14 @@ TEST(TokenShape, FewRowsAreSharedByMoreWarps) {
   EXPECT_GE(token_tasks({Packing::kQ8, 262144, 1, 10, 10}, 10880, kBlocks).rows, 4u);
 }
 
+TEST(TokenShape, EveryBlockHasATaskWhereThereAreRowsForIt) {
+  for (const uint32_t rows : {136u, 160u, 256u, 512u, 1536u}) {
+    for (const uint32_t steps : {1u, 2u, 40u}) {
+      EXPECT_GE(rows / token_tasks({Packing::kQ8, rows, 1, steps, steps}, 10880, kBlocks).rows, kBlocks) << rows;
+    }
+  }
+}
+
 TEST(TokenShape, TheRingSuitsTheModel) {
   for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ6K}) {
     for (const auto& products : {e4b(packing), dense_31b(packing)}) {

@@ -34,7 +34,7 @@ uint32_t slot_use(const TokenWeights& weights, uint32_t rows, uint32_t steps) {
 // Rows that a task may have: one of either matrix at least where the results are of two.
 bool possible(const TokenWeights& weights, uint32_t rows) {
   if (weights.piece_steps != weights.steps) return rows == 2;  // what the kernel is compiled for
-  return weights.rows % rows == 0 && (weights.run == 1 || rows >= 2);
+  return rows > 0 && weights.rows % rows == 0 && (weights.run == 1 || rows >= 2);
 }
 
 // Time of a product in a block, in cycles. Warps take tasks in turn; many of them are bound by what they issue, a few
@@ -89,8 +89,10 @@ TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_
       ++cuts;
     }
     const uint32_t cut_steps = std::min(weights.steps, divide_up(units, cuts) * unit);
-    if (slot_use(weights, rows, cut_steps) > slot_bytes && rows > 1 && possible(weights, rows / 2)) continue;
+    if (slot_use(weights, rows, cut_steps) > slot_bytes && possible(weights, rows / 2)) continue;
     if (rows > 2 && cuts > 1) continue;  // fewer rows in fewer cuts hold the slots for a shorter time
+    // A block without a task would not be waited for by those who write what it reads.
+    if (weights.rows / rows < blocks && possible(weights, rows / 2)) continue;
     const double cost = task_cost(weights, rows, blocks);
     if (tasks.rows != 0 && cost >= least) continue;
     least = cost;
