@@ -208,7 +208,7 @@ __device__ __forceinline__ void multiply(Packing packing, uint32_t rows, uint32_
 }
 
 // The next stage of this warp. Where it stands is in shared memory: attention takes all registers there are.
-__device__ __noinline__ void run_stage() {
+[[maybe_unused]] __device__ __noinline__ void run_stage() {
   TokenShared& shared = token_shared();
   volatile uint32_t& behind = stages_behind();
   const uint32_t index = behind, stage = index % kTokenWindow;
