@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -65,9 +67,17 @@ bool is_json_number(std::string_view text) {
   return at == text.size();
 }
 
+// Larger than any double: a number by its form only, for which readers of JSON refuse the whole text.
+bool is_too_large(std::string_view number) {
+  double value = 0.0;
+  const auto parsed = std::from_chars(number.data(), number.data() + number.size(), value);
+  return parsed.ec == std::errc::result_out_of_range && number.find("e-") == number.npos &&
+         number.find("E-") == number.npos;
+}
+
 // The JSON of a word without quotes, when it is no string.
 std::optional<std::string> literal_of(std::string_view word) {
-  if (is_json_number(word)) return std::string(word);
+  if (is_json_number(word) && !is_too_large(word)) return std::string(word);
   if (word == "true" || word == "True") return "true";
   if (word == "false" || word == "False") return "false";
   if (word == "null" || word == "None") return "null";

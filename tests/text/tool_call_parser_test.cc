@@ -41,6 +41,12 @@ TEST(ToolCallParser, ConvertsExactCallsVerbatim) {
   EXPECT_EQ(parsed.calls[0].name, "server/tool-2.x:y");
 }
 
+TEST(ToolCallParser, ANumberThatNoReaderTakesIsText) {
+  const std::string digits(400, '4');
+  EXPECT_EQ(arguments_of("call:f{a:1e999,b:[-1E+400," + digits + "],c:1e-999}"),
+            R"({"a":"1e999","b":["-1E+400",")" + digits + R"("],"c":1e-999})");
+}
+
 TEST(ToolCallParser, SaysWhatIsWrong) {
   EXPECT_EQ(problem_of(""), "no name where call:NAME{...} should be");
   EXPECT_EQ(problem_of("call:"), "no name where call:NAME{...} should be");
