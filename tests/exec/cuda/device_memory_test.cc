@@ -45,6 +45,7 @@ TEST_F(DeviceMemoryTest, SmallAFailedCallIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDevice);
     EXPECT_NE(std::string(error.what()).find("a test"), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find("no longer"), std::string::npos) << error.what();
   }
 }
 
