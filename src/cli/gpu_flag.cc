@@ -79,6 +79,7 @@ cuda::GpuFacts parse_gpu(std::string_view text) {
   facts.capability = *capability;
   facts.sm_count = static_cast<uint32_t>(*sms);
   facts.shared_memory = shared_memory_of(*capability);
+  facts.row_scaled_fp8 = *capability == 90;
   facts.total_bytes = static_cast<uint64_t>(*total * kGiB);
   facts.free_bytes = static_cast<uint64_t>(*free_part * kGiB);
   return facts;

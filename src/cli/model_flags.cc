@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "hub/carat_cache.h"
 #include "hub/hub_cache.h"
 
 namespace carat::cli {
@@ -132,6 +133,7 @@ void DeviceFlags::apply(exec::ExecutorOptions& options) const {
   options.kv_format = cache.chosen();
   options.kernels = exec::KernelChoices::parse(kernels);
   options.gpu_layers = parse_gpu_layers(gpu_layers);
+  options.cache_folder = hub::carat_cache_folder(hub::process_environment());
 }
 
 void DeviceFlags::explain_unused(const exec::Executor& executor, const Logger& log) const {

@@ -24,8 +24,12 @@ std::string memory_section(const cuda::Plan& plan) {
                                  grouped(plan.context), plan.sequences, plan.sequences == 1 ? "" : "s", plan.chunk);
   text += row("weights", plan.weights.packed, "packed: the file's bits in the order the kernels read them");
   text += row("norms and scales", plan.weights.vectors, "fp32");
+  if (plan.placement.resident_fp8) {
+    text += row("e4m3 copies of the weights", plan.weights.fp8_copies(plan.placement),
+                "with a scale for each row, for the layers' products of prompts");
+  }
   if (plan.placement.resident_bf16)
-    text += row("bf16 copies of the weights", plan.weights.copies(plan.placement), "for prompts");
+    text += row("bf16 copies of the weights", plan.weights.bf16_copies(plan.placement), "for prompts");
   if (plan.weights.ple_table > 0) {
     text += row("per-layer-embedding table", plan.placement.ple_on_device ? plan.weights.ple_table : 0,
                 plan.placement.ple_on_device
@@ -151,7 +155,8 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"bytes",
        {{"weights", plan.weights.packed},
         {"vectors", plan.weights.vectors},
-        {"bf16_copies", plan.weights.copies(plan.placement)},
+        {"bf16_copies", plan.weights.bf16_copies(plan.placement)},
+        {"e4m3_copies", plan.weights.fp8_copies(plan.placement)},
         {"per_layer_table", plan.placement.ple_on_device ? plan.weights.ple_table : 0},
         {"kv", plan.kv_bytes},
         {"scratch", plan.scratch_bytes},

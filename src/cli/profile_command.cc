@@ -9,6 +9,7 @@
 #include "cli/model_flags.h"
 #include "cli/profile_report.h"
 #include "cli/terminal.h"
+#include "hub/carat_cache.h"
 
 namespace carat::cli {
 
@@ -36,6 +37,7 @@ void profile(const ProfileFlags& flags) {
   options.cancelled = &interrupted();
   options.outputs = 1;
   options.kernels = exec::KernelChoices::parse(flags.kernels);
+  options.cache_folder = hub::carat_cache_folder(hub::process_environment());
   options.context = flags.context.value_or(1);  // made large enough for the tokens
   if (options.context == 0) options.context = model->config().context_length;
   options.chunk = chosen_chunk({}, flags.micro_batch, std::max(options.context, flags.request.prompt));

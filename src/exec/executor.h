@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,6 +48,8 @@ struct ExecutorOptions {
   bool kv_share_shortcut = true;  // stop rows that want no logits after the last layer that owns keys and values
   quant::Format kv_format = quant::Format::kF16;
   KernelChoices kernels;
+  // Where what was measured on this machine is kept from one run to the next; empty: nowhere, and nothing is measured.
+  std::filesystem::path cache_folder;
   const std::atomic<bool>* cancelled = nullptr;  // checked between layers; a set flag ends forward() with kInterrupted
   Logger log;
 };

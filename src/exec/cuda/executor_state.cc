@@ -81,7 +81,8 @@ void log_loading(spdlog::logger& log, const DeviceWeights& weights, Clock::time_
   const double gigabytes = static_cast<double>(weights.uploaded().bytes) / 1e9, upload = weights.uploaded().seconds,
                all = std::chrono::duration<double>(Clock::now() - started).count();
   log.info(
-      "{:.2f} GB of weights on the GPU in {:.2f} s ({:.1f} GB/s), 16-bit copies in {:.2f} s, all ready in {:.2f} s",
+      "{:.2f} GB of weights on the GPU in {:.2f} s ({:.1f} GB/s), copies for products in {:.2f} s, all ready in {:.2f} "
+      "s",
       gigabytes, upload, gigabytes / upload, weights.copies_seconds(), all);
 }
 
@@ -104,6 +105,8 @@ CudaExecutor::CudaExecutor(std::shared_ptr<const model::Model> model, exec::Exec
       weights_(*model_, plan_.placement, progress),
       gemm_(plan_.workspace_bytes) {
   allocate();
+  search_algorithms();  // before anything is kept in scratch memory, which it uses
+  if (plan_.gemm.kind == GemmKind::kFp8) require_fp8();
   if (plan_.use_token) build_token_program();
   if (plan_.cluster_ple) norm_bounds_ = bounds_after_layers();
   // Passes run on a stream of their own, which does not wait for what was cleared and copied above: a copy from
@@ -131,6 +134,7 @@ void CudaExecutor::allocate() {
     ple_cache_rows_ = carve_ple_rows(carver, weights_.ple_table.packing, weights_.ple_table.cols, rows);
   }
   if (plan_.gemm.kind == GemmKind::kMmq) mmq_.carve(carver, widths_, plan_.chunk, plan_.gemm.activations);
+  if (plan_.gemm.kind == GemmKind::kFp8) fp8_.carve(carver, widths_, plan_.chunk);
   narrow_.carve(carver, widths_);
   if (plan_.sparse) sparse_.carve(carver, config, *plan_.sparse, plan_.context, plan_.chunk);
   batch_.carve(carver, widths_, plan_.batch_rows);

@@ -11,6 +11,7 @@
 #include "exec/cuda/device/facts.h"
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/device/stream.h"
+#include "exec/cuda/fp8_buffers.h"
 #include "exec/cuda/kernels/batch_product.h"
 #include "exec/cuda/kernels/gemm.h"
 #include "exec/cuda/kernels/matvec.h"
@@ -59,6 +60,16 @@ class CudaExecutor final : public exec::Executor {
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
 
   const DeviceWeights& weights() const { return weights_; }
+
+  // What the search for algorithms at load did.
+  struct SearchReport {
+    uint32_t known = 0;      // products found in the cache
+    uint32_t searched = 0;   // products timed
+    uint32_t changed = 0;    // of these: with another algorithm than the ranking's first
+    uint32_t postponed = 0;  // products left to the next load
+    double seconds = 0.0;
+  };
+  const SearchReport& search_report() const { return search_report_; }
 
   // --- profile.cc
   const Plan& plan() const { return plan_; }
@@ -115,6 +126,8 @@ class CudaExecutor final : public exec::Executor {
   void normalise(WidePass& pass, const float* next_norm, __nv_bfloat16* out);
   void normalise(WidePass& pass, const float* next_norm, const MatrixGroup& readers);
   bool by_mmq(const MatrixGroup& group) const;  // its products read quantised weights and activations
+  // Activations for the products of a group that wants them in a form of its own.
+  void round_for(const MatrixGroup& readers, const __nv_bfloat16* values, uint32_t rows);
   MmqRows mmq_rows() const;
   void product(const MatrixGroup& group, const __nv_bfloat16* a, __nv_bfloat16* out, uint32_t rows);
   void product(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a, __nv_bfloat16* out,
@@ -147,6 +160,17 @@ class CudaExecutor final : public exec::Executor {
   void experts_by_warpgroups(uint32_t index, const WidePass& pass);
   void experts_by_mma(uint32_t index, const WidePass& pass);
   const __nv_bfloat16* expert_gate_up_bf16(uint32_t index);
+
+  // --- gemm_search.cc
+  struct SearchedProduct {
+    GemmProduct product;
+    GemmTrial trial;  // with all weights of this shape
+    double work() const { return 1.0 * product.n * product.k * static_cast<double>(trial.weights.size()); }
+  };
+  std::vector<SearchedProduct> products_of_chunk(uint32_t rows) const;
+  std::vector<SearchedProduct> searched_products() const;
+  void search_algorithms();
+  void require_fp8();
 
   // --- narrow_pass.cc
   struct NarrowPass {
@@ -269,6 +293,8 @@ class CudaExecutor final : public exec::Executor {
   PleCache ple_cache_;           // in use where the per-layer-embedding table is in host memory
   PackedView ple_cache_rows_{};  // its rows
   MmqBuffers mmq_{};
+  Fp8Buffers fp8_{};
+  SearchReport search_report_;
   NarrowBuffers narrow_{};
   SparseBuffers sparse_{};  // in use where the plan has sparse attention
   BatchBuffers batch_{};

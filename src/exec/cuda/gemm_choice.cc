@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "exec/cuda/kernels/fp8.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/weights/packing.h"
+#include "exec/cuda/weights/placement.h"
 
 namespace carat::cuda {
 
@@ -16,6 +18,31 @@ bool integers_win(uint32_t capability) { return capability == 86 || capability =
 
 // Cards on which they are twice as fast: no gain, unless the library had to unpack its weights for every product.
 bool integers_win_over_unpacking(uint32_t capability) { return capability == 80; }
+
+void check_fp8(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,
+               uint32_t first_layer) {
+  if (wishes.find("gemm") != "fp8") return;
+  if (!gpu.row_scaled_fp8) {
+    fail(ErrorCode::kBadArgument,
+         "--kernels gemm=fp8 is not possible: it needs compute capability 9.0 and cuBLAS 12.9 or newer; {} has {}.{}; "
+         "leave it out",
+         gpu.name, gpu.capability / 10, gpu.capability % 10);
+  }
+  if (!fp8_has_work(model, first_layer)) {
+    fail(ErrorCode::kBadArgument,
+         "--kernels gemm=fp8 is not possible: it needs widths in multiples of {}, and no product of the model's layers "
+         "has them",
+         kFp8Unit);
+  }
+  for (const char* slot : {"gemm.weights", "activations"}) {
+    if (const auto other = wishes.find(slot)) {
+      fail(ErrorCode::kBadArgument,
+           "--kernels gemm=fp8,{}={} contradict each other: fp8 has weights and activations of its own form; leave one "
+           "out",
+           slot, *other);
+    }
+  }
+}
 
 void check_wishes(const exec::KernelChoices& wishes, bool has_work) {
   const bool mmq = wishes.find("gemm") == "mmq";
@@ -52,6 +79,17 @@ bool wgmma_reads(std::initializer_list<const model::Matrix*> matrices) {
          std::all_of(matrices.begin(), matrices.end(), readable);
 }
 
+bool fp8_has_work(const model::Model& model, uint32_t first_layer) {
+  for (uint32_t i = first_layer; i < model.config().L; ++i) {
+    const model::LayerWeights& layer = model.weights().layers[i];
+    if (fp8_reads({&layer.attn_q, &layer.attn_k, &layer.attn_v}) || fp8_reads({&layer.attn_output}) ||
+        fp8_reads({&layer.ffn_gate, &layer.ffn_up}) || fp8_reads({&layer.ffn_down})) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool mmq_has_work(const model::Model& model, uint32_t first_layer) {
   for (uint32_t i = first_layer; i < model.config().L; ++i) {
     const model::LayerWeights& layer = model.weights().layers[i];
@@ -67,6 +105,7 @@ GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exe
                        uint32_t first_layer, bool bf16_copies) {
   const bool has_work = mmq_has_work(model, first_layer);
   check_wishes(wishes, has_work);
+  check_fp8(model, gpu, wishes, first_layer);
   GemmChoice choice;
   if (wishes.find("activations") == "int8") choice.activations = MmqActivations::kInt8;
   const auto choose = [&](GemmKind kind, std::string reason) {
@@ -75,7 +114,10 @@ GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exe
     return choice;
   };
   if (const auto wish = wishes.find("gemm")) {
-    return choose(*wish == "mmq" ? GemmKind::kMmq : GemmKind::kLibrary, "asked for (--kernels)");
+    return choose(*wish == "mmq"   ? GemmKind::kMmq
+                  : *wish == "fp8" ? GemmKind::kFp8
+                                   : GemmKind::kLibrary,
+                  "asked for (--kernels)");
   }
   if (!has_work) return choose(GemmKind::kLibrary, "the layers have no quantised weights");
   if (wishes.find("gemm.weights")) return choose(GemmKind::kLibrary, "bf16 weights were asked for");

@@ -15,6 +15,7 @@ namespace carat::cuda {
 enum class GemmKind {
   kLibrary,  // cuBLASLt over bf16 weights
   kMmq,      // integer tensor-core products over the quantised weights; float matrices by the library still
+  kFp8,      // the library over e4m3 weights and activations in the layers' dense products, over bf16 elsewhere
 };
 
 struct GemmChoice {
@@ -28,11 +29,14 @@ bool mmq_reads(std::initializer_list<const model::Matrix*> matrices);
 // Whether that holds for any product of the layers from `first_layer` on.
 bool mmq_has_work(const model::Model& model, uint32_t first_layer);
 
+// Whether e4m3 products can read any group of the layers from `first_layer` on.
+bool fp8_has_work(const model::Model& model, uint32_t first_layer);
+
 // Whether warpgroup products can read all of them as they are packed.
 bool wgmma_reads(std::initializer_list<const model::Matrix*> matrices);
 
-// Chosen for a GPU and a placement with or without bf16 copies of the weights; a pure function. Throws kBadArgument for
-// wishes that contradict each other or the model.
+// Chosen for a GPU and a placement with or without bf16 copies of the weights; a pure function. e4m3 is never chosen
+// unless it was asked for. Throws kBadArgument for wishes that contradict each other, the model or the GPU.
 GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,
                        uint32_t first_layer, bool bf16_copies);
 

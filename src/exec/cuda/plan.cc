@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "exec/cuda/buffers.h"
+#include "exec/cuda/fp8_buffers.h"
 #include "exec/cuda/gemm_choice.h"
 #include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
@@ -62,19 +63,20 @@ std::vector<KvGroupPlan> kv_groups(const model::Config& config, const Plan& plan
 // Elements of the matrices that are unpacked for one product; 0 where every product reads quantised weights.
 uint64_t largest_group_elements(const model::Model& model, const Plan& plan) {
   uint64_t largest = 0;
-  const auto take = [&](std::initializer_list<const model::Matrix*> matrices, bool unpacked) {
+  const auto take = [&](std::initializer_list<const model::Matrix*> matrices, bool unpacked, bool dense = false) {
     uint64_t elements = 0;
     for (const model::Matrix* m : matrices) elements += m->rows * m->cols * m->slices;
     const bool as_packed =
         (plan.gemm.kind == GemmKind::kMmq && mmq_reads(matrices)) || (plan.dequantise && wgmma_reads(matrices));
-    if (unpacked || !as_packed) largest = std::max(largest, elements);
+    const bool in_fp8 = plan.placement.resident_fp8 && dense && fp8_reads(matrices);
+    if (unpacked || (!as_packed && !in_fp8)) largest = std::max(largest, elements);
   };
   for (uint32_t i = plan.placement.first_layer; i < model.config().L; ++i) {
     const model::LayerWeights& layer = model.weights().layers[i];
-    take({&layer.attn_q, &layer.attn_k, &layer.attn_v}, false);
-    take({&layer.attn_output}, false);
-    take({&layer.ffn_gate, &layer.ffn_up}, false);
-    take({&layer.ffn_down}, false);
+    take({&layer.attn_q, &layer.attn_k, &layer.attn_v}, false, true);
+    take({&layer.attn_output}, false, true);
+    take({&layer.ffn_gate, &layer.ffn_up}, false, true);
+    take({&layer.ffn_down}, false, true);
     take({&layer.inp_gate}, false);
     take({&layer.proj}, false);
     if (!plan.warpgroup_experts || !packed_expert_gate_up(layer)) {
@@ -104,6 +106,8 @@ void add_up(Plan& plan, const model::Model& model, const GpuFacts& gpu) {
   }
   MmqBuffers mmq;
   if (plan.gemm.kind == GemmKind::kMmq) mmq.carve(carver, widths, plan.chunk, plan.gemm.activations);
+  Fp8Buffers fp8;
+  if (plan.gemm.kind == GemmKind::kFp8) fp8.carve(carver, widths, plan.chunk);
   NarrowBuffers narrow;
   narrow.carve(carver, widths);
   SparseBuffers sparse;
@@ -134,7 +138,7 @@ constexpr Layout kLayouts[] = {{true, true, kRoomyChunk}, {true, true, 2048}, {t
 
 // Products by wgmma: those of experts wherever the card has it, others where there are no bf16 copies.
 void choose_warpgroup(Plan& plan, const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes) {
-  const bool library = plan.gemm.kind == GemmKind::kLibrary;
+  const bool library = plan.gemm.kind != GemmKind::kMmq;
   plan.dequantise =
       gpu.warpgroup_products && library && !plan.placement.resident_bf16 && wishes.find("gemm.weights") != "unpacked";
   const model::Config& config = model.config();
@@ -160,6 +164,7 @@ size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const
     if (plan.gemm.kind == GemmKind::kMmq && layout.bf16) continue;  // it would read no copies
     tried = i;
     plan.placement.resident_bf16 = layout.bf16;
+    plan.placement.resident_fp8 = plan.gemm.kind == GemmKind::kFp8;
     choose_warpgroup(plan, model, gpu, request.kernels);
     plan.placement.ple_on_device = table_wish ? *table_wish == "device" : layout.table;
     plan.chunk = request.chunk != 0 ? request.chunk : std::min(layout.chunk, round_up(context, kContextUnit));
@@ -174,7 +179,9 @@ size_t lay_out(Plan& plan, const model::Model& model, const GpuFacts& gpu, const
 size_t place_layers(Plan& plan, const model::Model& model, const GpuFacts& gpu, const PlanRequest& request) {
   const model::Config& config = model.config();
   const uint32_t first = request.gpu_layers ? wished_split(config, *request.gpu_layers) : 0;
-  const uint32_t last = request.gpu_layers ? first : last_split(config);
+  // Nobody asks for faster prompts to have layers moved to the CPU.
+  const bool all_or_none = request.gpu_layers || request.kernels.find("gemm") == "fp8";
+  const uint32_t last = all_or_none ? first : last_split(config);
   size_t layout = 0;
   for (uint32_t split = first; split <= last; ++split) {
     plan.placement.first_layer = split;
@@ -186,6 +193,15 @@ size_t place_layers(Plan& plan, const model::Model& model, const GpuFacts& gpu, 
   plan.split = measure_split(model, chosen, plan.context, plan.chunk, plan.sequences, plan.kv_format);
   plan.split.reason = explain_split(config, chosen, plan.fits, request.gpu_layers);
   return layout;
+}
+
+void check_fp8_fits(const Plan& plan) {
+  if (plan.gemm.kind != GemmKind::kFp8 || plan.fits) return;
+  fail(ErrorCode::kBadArgument,
+       "--kernels gemm=fp8 is not possible: with e4m3 copies of the weights ({} bytes) and a context of {} the GPU "
+       "needs "
+       "{} bytes and {} are free; leave it out, or take a smaller context (-c) or fewer layers (-ngl)",
+       plan.weights.fp8_copies(plan.placement), plan.context, plan.total_bytes, plan.free_bytes);
 }
 
 // The largest context for which fits(context) is true; memory never shrinks as the context grows.
@@ -241,7 +257,8 @@ class Decisions {
 
   void decide_products() {
     const bool mmq = plan_.gemm.kind == GemmKind::kMmq, resident = plan_.placement.resident_bf16;
-    add("gemm", mmq ? "mmq" : "cublas", plan_.gemm.reason);
+    const bool fp8 = plan_.gemm.kind == GemmKind::kFp8;
+    add("gemm", mmq ? "mmq" : fp8 ? "fp8" : "cublas", plan_.gemm.reason);
     if (mmq) {
       const bool int8 = plan_.gemm.activations == MmqActivations::kInt8;
       add("activations", int8 ? "int8" : "int16", "two integer products for each, and more exact than bf16");
@@ -250,10 +267,25 @@ class Decisions {
         resident           ? "resident"
         : plan_.dequantise ? "dequantised"
                            : "unpacked",
-        resident           ? "a bf16 copy of the weights fits"
+        resident && fp8    ? "e4m3 copies of the layers' weights, bf16 copies of the others"
+        : resident         ? "a bf16 copy of the weights fits"
         : mmq              ? "products of matrices that are not quantised, and of experts, unpack theirs first"
         : plan_.dequantise ? "no room for a bf16 copy of the weights: each becomes bf16 on its way into the registers"
                            : "no room for a bf16 copy of the weights: each product unpacks its own first");
+  }
+
+  // Weights that are unpacked for each product, and kernels of our own, leave the library little to choose for.
+  void decide_search() {
+    const bool able = plan_.placement.resident_bf16 || plan_.placement.resident_fp8;
+    if (wish("gemm.search") == "on" && !able) {
+      fail(ErrorCode::kBadArgument,
+           "--kernels gemm.search=on is not possible: the library's algorithms are timed on copies of the weights, and "
+           "this plan has none");
+    }
+    plan_.search = able && wish("gemm.search") != "off";
+    add("gemm.search", plan_.search ? "on" : "off",
+        able ? "the library's best algorithms for each shape are timed once, and the choice is kept"
+             : "no products of the library over copies of the weights");
   }
 
   // What wishes for warpgroup products cannot have is refused here, and the kernel of experts named.
@@ -457,6 +489,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
   }
   plan.use_token = obstacle.empty() && (!decode_wish || *decode_wish == "token");
   const size_t layout = place_layers(plan, model, gpu, request);
+  check_fp8_fits(plan);
   // Layers on the CPU come first: a token is no single kernel then.
   if (plan.placement.first_layer > 0) plan.use_token = false;
   Plan other = plan;
@@ -470,7 +503,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
     add_up(other, model, gpu);
     return other.fits;
   });
-  if (plan.placement.resident_bf16 && request.kernels.find("batch") != "mma") {
+  if (plan.placement.resident_bf16 && !plan.placement.resident_fp8 && request.kernels.find("batch") != "mma") {
     plan.batch_rows = std::min(plan.batch_rows, kBatchedBesideCopies);
   }
   plan.chunk_reason = explain_chunk(plan, request, layout);
@@ -478,6 +511,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
 
   Decisions decisions(plan, gpu, request);
   decisions.decide_products();
+  decisions.decide_search();
   decisions.decide_experts(config);
   decisions.decide_table();
   decisions.decide_decode(obstacle);

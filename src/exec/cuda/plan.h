@@ -45,6 +45,7 @@ struct Plan {
   WeightPlacement placement;
   GemmChoice gemm;
   bool dequantise = false;         // products without bf16 copies dequantise their weights themselves (wgmma)
+  bool search = false;             // the library's algorithms are timed at load where they were not before
   bool warpgroup_experts = false;  // expert products by wgmma; otherwise by mma.sync on bf16 weights
   SplitPlan split;
   bool use_graphs = true;                   // of decode steps
@@ -62,7 +63,7 @@ struct Plan {
   std::vector<KvGroupPlan> kv;  // of the layers on the GPU
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;  // unpack_bytes included
-  uint64_t unpack_bytes = 0;   // for the bf16 weights of one product where there are neither copies nor mmq
+  uint64_t unpack_bytes = 0;   // for the bf16 weights of one product where there are neither copies nor mmq nor fp8
   uint64_t workspace_bytes = 0;
   uint64_t reserve_bytes = 0;  // left for the driver and other programs
   uint64_t total_bytes = 0;
@@ -86,6 +87,7 @@ struct Plan {
 // read any) and large chunks; smaller chunks; no copies; the per-layer-embedding table in host memory; smaller chunks
 // again; and then, unless the number of layers was asked for, one layer after the other on the CPU. A context that was
 // asked for is never cut: a plan that does not fit says so (fits) and holds the figures of the tightest placement.
+// e4m3 copies are never given up: they were asked for, so where they do not fit that is an error.
 // Throws kUnsupported for a GPU, model or type of the cache the kernels cannot run, kBadArgument for a kernel wish this
 // GPU cannot grant and for 0 layers.
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request);

@@ -41,8 +41,7 @@ class StepWork {
         break;
       case Step::kNorm:
         // Stream in and out in fp32, the branch in as activations, the norm out as the products read it.
-        work_.bytes +=
-            rows() * config_.d * (8.0 + activation_bytes() + (by_mmq() ? mmq_bytes(true) : activation_bytes()));
+        work_.bytes += rows() * config_.d * (8.0 + activation_bytes() + (by_mmq() ? mmq_bytes(true) : normed_bytes()));
         break;
       case Step::kQkv:
         products({&tensors().attn_q, &tensors().attn_k, &tensors().attn_v}, form_of_projections());
@@ -60,7 +59,8 @@ class StepWork {
         attention();
         break;
       case Step::kAttentionOutput:
-        // Where mmq reads it, what attention left is rounded for that in this step: it comes in as it was written.
+        // Where mmq or e4m3 products read it, what attention left is rounded for them in this step: it comes in as it
+        // was written.
         products({&tensors().attn_output}, form_of({&tensors().attn_output}), activation_bytes());
         break;
       case Step::kGateUp:
@@ -107,7 +107,7 @@ class StepWork {
   double activation_bytes() const { return mark_.narrow ? 4.0 : 2.0; }
 
   // How a product's weights and input lie in memory.
-  enum class Form { kPacked, kPackedMmq, kBf16 };
+  enum class Form { kPacked, kPackedMmq, kBf16, kFp8 };
 
   bool by_mmq() const { return !mark_.narrow && plan_.gemm.kind == GemmKind::kMmq; }
   // Of one activation that is rounded for mmq: its own, and its share of the scale of 32 and, with `sums`, of their
@@ -116,14 +116,29 @@ class StepWork {
     return static_cast<double>(plan_.gemm.activations) + (sums ? 2.0 : 1.0) * sizeof(float) / 32;
   }
 
+  bool by_fp8() const { return !mark_.narrow && plan_.placement.resident_fp8; }
+  // Of what a norm hands to the products: those of per-layer embeddings stay bf16, and they are one in three.
+  double normed_bytes() const { return by_fp8() ? (config_.P > 0 ? 4.0 / 3.0 : 1.0) : activation_bytes(); }
+  // Per-layer embeddings and the head are not among the products that become e4m3.
+  bool stays_bf16(Group group) const {
+    return std::any_of(group.begin(), group.end(), [&](const model::Matrix* matrix) {
+      return matrix == &weights_.output || matrix == &tensors().inp_gate || matrix == &tensors().proj;
+    });
+  }
+
   // The same choice as CudaExecutor::product() makes.
   Form form_of(Group group) const {
+    if (by_fp8() && !stays_bf16(group) && fp8_reads(group)) return Form::kFp8;
     if (mark_.narrow || (plan_.dequantise && wgmma_reads(group))) return Form::kPacked;
     return by_mmq() && mmq_reads(group) ? Form::kPackedMmq : Form::kBf16;
   }
   // All projections of a layer are one group, also where only some are wanted.
   Form form_of_projections() const { return form_of({&tensors().attn_q, &tensors().attn_k, &tensors().attn_v}); }
 
+  static double stored_bytes(const model::Matrix& matrix, Form form) {
+    if (form == Form::kFp8) return elements_of(matrix) + static_cast<double>(matrix.rows) * sizeof(float);
+    return stored_bytes(matrix, form != Form::kBf16);
+  }
   static double stored_bytes(const model::Matrix& matrix, bool packed) {
     if (!packed) return 2.0 * elements_of(matrix);
     return static_cast<double>(
@@ -139,6 +154,7 @@ class StepWork {
 
   // Of one value of the input that products of this form read.
   double input_bytes(Group matrices, Form form) const {
+    if (form == Form::kFp8) return 1.0;
     if (form != Form::kPackedMmq) return activation_bytes();
     return mmq_bytes(std::any_of(matrices.begin(), matrices.end(), [](const model::Matrix* matrix) {
       return !matrix->empty() && mmq_needs_sums(packing_of(matrix->format));
@@ -153,7 +169,7 @@ class StepWork {
     for (const model::Matrix* matrix : matrices) {
       if (matrix->empty()) continue;
       input = static_cast<double>(matrix->cols);
-      work_.bytes += stored_bytes(*matrix, form != Form::kBf16);
+      work_.bytes += stored_bytes(*matrix, form);
       work_.bytes += rows() * static_cast<double>(matrix->rows) * activation_bytes();
       work_.flops += 2.0 * rows() * elements_of(*matrix);
     }

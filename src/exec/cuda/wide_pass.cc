@@ -9,6 +9,7 @@
 #include "exec/cuda/executor_state.h"
 #include "exec/cuda/kernels/attention_sparse.h"
 #include "exec/cuda/kernels/feed_forward.h"
+#include "exec/cuda/kernels/fp8_rows.h"
 #include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/norm.h"
 #include "exec/cuda/kernels/ple_fetch.h"
@@ -37,13 +38,26 @@ bool CudaExecutor::by_mmq(const MatrixGroup& group) const {
 
 MmqRows CudaExecutor::mmq_rows() const { return {plan_.gemm.activations, mmq_.quants, mmq_.scales, mmq_.sums}; }
 
-// Parts [first, last) of a group: the others' results are not wanted. `a` is not read where mmq does it; whatever made
-// the input has rounded it for that.
+void CudaExecutor::round_for(const MatrixGroup& readers, const __nv_bfloat16* values, uint32_t rows) {
+  if (readers.has_fp8()) {
+    round_fp8(values, rows, readers.cols(), fp8_.rows, how());
+  } else if (by_mmq(readers)) {
+    quantise_mmq(values, rows, readers.cols(), mmq_rows(), how());
+  }
+}
+
+// Parts [first, last) of a group: the others' results are not wanted. `a` is not read where mmq or e4m3 products do it;
+// whatever made the input has rounded it for them.
 void CudaExecutor::product(const MatrixGroup& group, size_t first, size_t last, const __nv_bfloat16* a,
                            __nv_bfloat16* out, uint32_t rows) {
   uint32_t before = 0, columns = 0;
   for (size_t p = 0; p < first; ++p) before += group.parts[p].rows;
   for (size_t p = first; p < last; ++p) columns += group.parts[p].rows;
+  if (group.has_fp8()) {
+    const Fp8Matrix weights{group.fp8.values + uint64_t{before} * group.cols(), group.fp8.scales + before};
+    gemm_.run(fp8_.rows, weights, out, rows, columns, group.cols(), stream_.get());
+    return;
+  }
   if (dequantises(group)) return product_by_warpgroups(group, first, last, a, out, rows);
   if (!by_mmq(group)) {
     const std::vector<PackedView> parts(group.parts.begin() + static_cast<ptrdiff_t>(first),
@@ -127,6 +141,14 @@ void CudaExecutor::normalise(WidePass& pass, const float* next_norm, __nv_bfloat
 
 // The same for the products of a group: rounded as they read it.
 void CudaExecutor::normalise(WidePass& pass, const float* next_norm, const MatrixGroup& readers) {
+  if (readers.has_fp8() && pass.normalised) {
+    pass.normalised = false;
+    return round_for(readers, wide_.normed, pass.rows);
+  }
+  if (readers.has_fp8()) {
+    return absorb(pass, next_norm,
+                  [&](const WideResidual& residual) { residual_norm_fp8(residual, pass.rows, fp8_.rows, how()); });
+  }
   if (!by_mmq(readers)) return normalise(pass, next_norm, wide_.normed);
   absorb(pass, next_norm,
          [&](const WideResidual& residual) { residual_norm_mmq(residual, pass.rows, mmq_rows(), how()); });
@@ -192,7 +214,7 @@ void CudaExecutor::wide_layer(uint32_t index, WidePass& pass, bool write_kv) {
     wide_attention(index, pass);
   }
   mark(Step::kAttention, index, pass);
-  if (by_mmq(weights.output)) quantise_mmq(wide_.attention, pass.rows, weights.output.cols(), mmq_rows(), how());
+  round_for(weights.output, wide_.attention, pass.rows);
   product(weights.output, wide_.attention, wide_.delta, pass.rows);
   mark(Step::kAttentionOutput, index, pass);
   pass.pending.delta = wide_.delta;
@@ -209,9 +231,12 @@ void CudaExecutor::wide_feed_forward(uint32_t index, WidePass& pass) {
   normalise(pass, weights.ffn_norm, weights.gate_up);
   if (dequantises(weights.gate_up) && weights.gate_up.parts[0].packing == weights.gate_up.parts[1].packing) {
     gate_up_by_warpgroups(weights.gate_up, wide_.normed, wide_.act, pass.rows);
+    round_for(weights.down, wide_.act, pass.rows);
   } else {
     product(weights.gate_up, wide_.normed, wide_.gate_up, pass.rows);
-    if (by_mmq(weights.down)) {
+    if (weights.down.has_fp8()) {
+      geglu_fp8(wide_.gate_up, pass.rows, layer.F, fp8_.rows, how());
+    } else if (by_mmq(weights.down)) {
       geglu_mmq(wide_.gate_up, pass.rows, layer.F, mmq_rows(), how());
     } else {
       geglu(wide_.gate_up, pass.rows, layer.F, wide_.act, how());

@@ -8,9 +8,9 @@
 namespace carat::cuda {
 
 bool CudaExecutor::dequantises(const MatrixGroup& group) const {
-  return plan_.dequantise && std::all_of(group.parts.begin(), group.parts.end(), [](const PackedView& part) {
-           return wgmma_reads(part.packing, part.rows, part.cols);
-         });
+  return plan_.dequantise && !group.has_fp8() &&
+         std::all_of(group.parts.begin(), group.parts.end(),
+                     [](const PackedView& part) { return wgmma_reads(part.packing, part.rows, part.cols); });
 }
 
 // Neighbours of the same packing in one launch; their results stand side by side in `out`.

@@ -78,5 +78,55 @@ TEST_F(GemmTest, TuningKeepsResultsRight) {
   }
 }
 
+// What a search finds can be handed to another handle, and results stay those of the ranking's first within rounding.
+TEST_F(GemmTest, SmallWhatASearchFoundIsRemembered) {
+  for (const Shape& shape : {Shape{64, 512, 704}, Shape{33, 1408, 256}}) {
+    const Product<__nv_bfloat16> product(shape), other(shape);
+    const auto scratch = poisoned<__nv_bfloat16>(product.wanted.size());
+    const GemmProduct key{shape.m, shape.n, shape.k, GemmElement::kBF16, GemmElement::kBF16};
+    const auto unsearched = run<__nv_bfloat16, __nv_bfloat16>(product);
+    const GemmFound found = gemm_->search(key,
+                                          {product.a.device.data(),
+                                           nullptr,
+                                           {{product.w.device.data(), nullptr}, {other.w.device.data(), nullptr}},
+                                           scratch.data()},
+                                          0.03, how_.stream);
+    const auto searched = run<__nv_bfloat16, __nv_bfloat16>(product);
+    EXPECT_LT(difference(searched, product.wanted).relative, 3e-3);
+    gemm_ = std::make_unique<Gemm>(size_t{32} << 20);
+    gemm_->remember({{key, found.algorithm}});
+    const auto remembered = run<__nv_bfloat16, __nv_bfloat16>(product);
+    EXPECT_EQ(std::memcmp(remembered.data(), searched.data(), searched.size() * sizeof searched[0]), 0);
+    if (!found.changed) {
+      EXPECT_EQ(std::memcmp(unsearched.data(), searched.data(), searched.size() * sizeof searched[0]), 0);
+    }
+  }
+}
+
+// The library refuses what it does not know, and the ranking's first is taken.
+TEST_F(GemmTest, SmallNonsenseThatIsRememberedDoesNoHarm) {
+  const Shape shape{33, 1408, 256};
+  const Product<__nv_bfloat16> product(shape);
+  GemmAlgorithm nonsense;
+  nonsense.fill(0x5a5a5a5a5a5a5a5aull);
+  for (const GemmAlgorithm& algorithm : {nonsense, GemmAlgorithm{}}) {
+    gemm_ = std::make_unique<Gemm>(size_t{32} << 20);
+    gemm_->remember({{{shape.m, shape.n, shape.k, GemmElement::kBF16, GemmElement::kBF16}, algorithm}});
+    EXPECT_LT(difference(run<__nv_bfloat16, __nv_bfloat16>(product), product.wanted).relative, 3e-3);
+  }
+}
+
+TEST_F(GemmTest, SmallNoSearchWhileAGraphIsRecorded) {
+  const Shape shape{64, 512, 704};
+  const Product<__nv_bfloat16> product(shape);
+  const auto out = poisoned<__nv_bfloat16>(product.wanted.size());
+  EXPECT_THROW(Graph::capture(how_.stream,
+                              [&] {
+                                gemm_->tune(product.a.device.data(), product.w.device.data(), out.data(), shape.m,
+                                            shape.n, shape.k, how_.stream);
+                              }),
+               std::logic_error);
+}
+
 }  // namespace
 }  // namespace carat::cuda

@@ -17,6 +17,7 @@ inline GpuFacts made_up_gpu(uint32_t capability, uint32_t gib, uint32_t sm_count
   facts.sm_count = sm_count;
   facts.shared_memory = (capability == 80 ? 163 : capability == 90 ? 227 : 99) * 1024;
   facts.warpgroup_products = capability == 90;
+  facts.row_scaled_fp8 = capability == 90;
   facts.l2_bytes = uint64_t{40} << 20;
   facts.total_bytes = gib * kGiB;
   facts.free_bytes = facts.total_bytes - kGiB / 2;

@@ -298,11 +298,12 @@ TEST(Plan, EverySequenceHasARowAndAnOutput) {
 
 TEST(Plan, KernelWishesAreGranted) {
   const model::Model& model = model_of("e4b", "q8_0");
-  const Plan plan = make_plan(model, made_up_gpu(90, 141),
-                              request_of(4096,
-                                         "gemm.weights=unpacked,ple.table=host,decode=gemm,launch=single,"
-                                         "launch.prompt=single,overlap=off,attention=small,attention.long=dense,"
-                                         "batch.ple=products,batch.heads=separate"));
+  const Plan plan =
+      make_plan(model, made_up_gpu(90, 141),
+                request_of(4096,
+                           "gemm.weights=unpacked,gemm.search=off,ple.table=host,decode=gemm,launch=single,"
+                           "launch.prompt=single,overlap=off,attention=small,attention.long=dense,"
+                           "batch.ple=products,batch.heads=separate"));
   EXPECT_FALSE(plan.placement.resident_bf16);
   EXPECT_FALSE(plan.placement.ple_on_device);
   EXPECT_FALSE(plan.use_matvec);

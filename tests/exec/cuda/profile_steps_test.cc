@@ -33,6 +33,13 @@ Plan warpgroup_plan() {
   return plan;
 }
 
+Plan fp8_plan() {
+  Plan plan;
+  plan.gemm.kind = GemmKind::kFp8;
+  plan.placement.resident_fp8 = plan.placement.resident_bf16 = true;
+  return plan;
+}
+
 // Work of a whole decode step: every layer once, as the narrow pass marks it.
 Work decode_work(const model::Model& model, uint32_t position) {
   const model::Config& config = model.config();
@@ -131,10 +138,23 @@ TEST(ProfileSteps, PackedProductsReadPackedWeights) {
   EXPECT_DOUBLE_EQ(prompt_bytes(Step::kDown, 3, four_bits, warpgroup_plan()).weights, d * F * 18 / 32);
 }
 
+// A byte for a weight or an activation, four for the scale of a weight's row; per-layer embeddings and the head stay.
+TEST(ProfileSteps, Fp8ProductsReadBytes) {
+  constexpr double d = 2560, F = 10240;
+  const model::Model& model = test::model_of("e4b", "q8_0-pure");
+  const PromptBytes down = prompt_bytes(Step::kDown, 3, model, fp8_plan());
+  EXPECT_DOUBLE_EQ(down.weights, d * F + 4 * d);
+  EXPECT_DOUBLE_EQ(down.activations_of_a_row, F + 2 * d);
+  EXPECT_DOUBLE_EQ(prompt_bytes(Step::kAttentionOutput, 3, model, fp8_plan()).activations_of_a_row, 2 * (8 * 256 + d));
+  for (const Step step : {Step::kPleGate, Step::kPleProject, Step::kHead, Step::kPleInput}) {
+    EXPECT_DOUBLE_EQ(prompt_bytes(step, 3, model, fp8_plan()).weights, prompt_bytes(step, 3, model, kLibrary).weights);
+  }
+}
+
 // All projections of a layer go one way, whichever of them a step wants, and a single row always reads what is packed.
 TEST(ProfileSteps, EveryStepOfALayerCountsTheSameWeights) {
   const model::Model& model = test::model_of("12b", "q4_0-pure");
-  for (const Plan& plan : {kLibrary, mmq_plan(MmqActivations::kInt16), warpgroup_plan()}) {
+  for (const Plan& plan : {kLibrary, mmq_plan(MmqActivations::kInt16), warpgroup_plan(), fp8_plan()}) {
     const auto weights = [&](Step step) { return prompt_bytes(step, 0, model, plan).weights; };
     EXPECT_DOUBLE_EQ(weights(Step::kQueries) + weights(Step::kKeysValues), weights(Step::kQkv));
     for (const Step step : {Step::kQkv, Step::kAttentionOutput, Step::kGateUp, Step::kDown, Step::kHead}) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/kernels/gemm.h"
 #include "exec/cuda/kernels/wgmma_product.h"
 
 namespace carat::cuda {
@@ -25,6 +26,8 @@ std::optional<GpuFacts> query_gpu(std::string* why) {
   facts.sm_count = static_cast<uint32_t>(properties.multiProcessorCount);
   facts.shared_memory = static_cast<uint32_t>(properties.sharedMemPerBlockOptin);
   facts.warpgroup_products = wgmma_available();
+  // The library has these products for Hopper only (neither 8.9 before it nor 10.0 and 12.0 after).
+  facts.row_scaled_fp8 = facts.capability == 90 && library_has_row_scaled_fp8();
   facts.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
   size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "reading the GPU's free memory");

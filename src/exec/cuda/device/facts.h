@@ -13,6 +13,7 @@ struct GpuFacts {
   uint32_t sm_count = 0;
   uint32_t shared_memory = 0;       // most bytes a block may have
   bool warpgroup_products = false;  // the card has wgmma, and this build kernels that use it
+  bool row_scaled_fp8 = false;      // its library multiplies e4m3 matrices with a scale for each row
   uint64_t l2_bytes = 0;
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/weights/fp8_copy.h"
 #include "exec/cuda/weights/repack.h"
 
 namespace carat::cuda {
@@ -39,7 +40,7 @@ DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& p
   check(cudaMemcpy(vectors_.data(), host_vectors_.data(), host_vectors_.size() * sizeof(float), cudaMemcpyHostToDevice),
         "uploading norms");
   uploaded_ = upload(model.file(), uploads_, progress);
-  if (placement.resident_bf16) make_bf16(model, placement);
+  if (placement.resident_bf16 || placement.resident_fp8) make_copies(model, placement);
   uploads_.clear();
   host_vectors_.clear();
 }
@@ -151,35 +152,69 @@ const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& pa
   return first;
 }
 
-void DeviceWeights::make_bf16(const model::Model& model, const WeightPlacement& placement) {
-  const auto started = std::chrono::steady_clock::now();
-  bf16_ = DeviceMemory(weight_bytes(model, placement.first_layer).copies(placement), "16-bit weight copies");
-  copies_ = {bf16_.as<char>(), 0};
-  head.bf16 = stack_bf16(head.parts);
-  if (!ple_projection.parts.empty()) ple_projection.bf16 = stack_bf16(ple_projection.parts);
-  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) {
-    DeviceLayer& layer = layers[i];
-    for (MatrixGroup* group : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down, &layer.inp_gate, &layer.proj}) {
-      if (!group->parts.empty()) group->bf16 = stack_bf16(group->parts);
-    }
-    if (!model.config().layers[i].moe) continue;
-    const uint32_t F = model.config().F_expert;
-    std::vector<PackedView> stacked;
-    if (layer.expert_gate.stride == 2 * F)
-      stacked = {layer.expert_gate.weights};  // fused in the file: already in order
-    for (uint32_t e = 0; layer.expert_gate.stride == F && e < model.config().experts; ++e) {
-      stacked.push_back(
-          packed_rows(layer.expert_gate.weights, uint64_t{e} * layer.expert_gate.stride + layer.expert_gate.offset, F));
-      stacked.push_back(
-          packed_rows(layer.expert_up.weights, uint64_t{e} * layer.expert_up.stride + layer.expert_up.offset, F));
-    }
-    const model::LayerWeights& from = model.weights().layers[i];
-    if (!placement.packed_experts || !packed_expert_gate_up(from)) layer.experts_gate_up_bf16 = stack_bf16(stacked);
-    if (!placement.packed_experts || !packed_expert_down(from)) {
-      layer.experts_down_bf16 = stack_bf16({layer.expert_down});
-    }
+Fp8Matrix DeviceWeights::stack_fp8(const std::vector<PackedView>& parts) {
+  uint64_t rows = 0;
+  for (const PackedView& part : parts) rows += part.rows;
+  const Fp8Rows first{static_cast<uint8_t*>(copies_.take(rows * parts.front().cols)),
+                      static_cast<float*>(copies_.take(rows * sizeof(float)))};
+  Fp8Rows next = first;
+  for (const PackedView& part : parts) {
+    unpack_fp8(part, next, nullptr);
+    next.values += uint64_t{part.rows} * part.cols;
+    next.scales += part.rows;
   }
-  check(cudaDeviceSynchronize(), "making 16-bit weight copies");
+  return first;
+}
+
+void DeviceWeights::copy_layer(const model::Model& model, uint32_t index, const WeightPlacement& placement) {
+  DeviceLayer& layer = layers[index];
+  const model::LayerWeights& from = model.weights().layers[index];
+  const auto copy = [&](MatrixGroup& group, bool as_fp8) {
+    if (group.parts.empty()) return;
+    if (placement.resident_fp8 && as_fp8) {
+      group.fp8 = stack_fp8(group.parts);
+    } else if (placement.resident_bf16) {
+      group.bf16 = stack_bf16(group.parts);
+    }
+  };
+  copy(layer.qkv, fp8_reads({&from.attn_q, &from.attn_k, &from.attn_v}));
+  copy(layer.output, fp8_reads({&from.attn_output}));
+  copy(layer.gate_up, fp8_reads({&from.ffn_gate, &from.ffn_up}));
+  copy(layer.down, fp8_reads({&from.ffn_down}));
+  copy(layer.inp_gate, false);
+  copy(layer.proj, false);
+  if (model.config().layers[index].moe && placement.resident_bf16) copy_experts(model, index, placement);
+}
+
+void DeviceWeights::copy_experts(const model::Model& model, uint32_t index, const WeightPlacement& placement) {
+  DeviceLayer& layer = layers[index];
+  const uint32_t F = model.config().F_expert;
+  std::vector<PackedView> stacked;
+  if (layer.expert_gate.stride == 2 * F) stacked = {layer.expert_gate.weights};  // fused in the file: already in order
+  for (uint32_t e = 0; layer.expert_gate.stride == F && e < model.config().experts; ++e) {
+    stacked.push_back(
+        packed_rows(layer.expert_gate.weights, uint64_t{e} * layer.expert_gate.stride + layer.expert_gate.offset, F));
+    stacked.push_back(
+        packed_rows(layer.expert_up.weights, uint64_t{e} * layer.expert_up.stride + layer.expert_up.offset, F));
+  }
+  const model::LayerWeights& from = model.weights().layers[index];
+  if (!placement.packed_experts || !packed_expert_gate_up(from)) layer.experts_gate_up_bf16 = stack_bf16(stacked);
+  if (!placement.packed_experts || !packed_expert_down(from)) {
+    layer.experts_down_bf16 = stack_bf16({layer.expert_down});
+  }
+}
+
+void DeviceWeights::make_copies(const model::Model& model, const WeightPlacement& placement) {
+  const auto started = std::chrono::steady_clock::now();
+  copies_memory_ =
+      DeviceMemory(weight_bytes(model, placement.first_layer).copies(placement), "weight copies for matrix products");
+  copies_ = {copies_memory_.as<char>(), 0};
+  if (placement.resident_bf16) {
+    head.bf16 = stack_bf16(head.parts);
+    if (!ple_projection.parts.empty()) ple_projection.bf16 = stack_bf16(ple_projection.parts);
+  }
+  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) copy_layer(model, i, placement);
+  check(cudaDeviceSynchronize(), "making weight copies");
   copies_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "exec/cuda/device/memory.h"
+#include "exec/cuda/kernels/fp8.h"
 #include "exec/cuda/kernels/moe.h"
 #include "exec/cuda/weights/packed.h"
 #include "exec/cuda/weights/placement.h"
@@ -15,10 +16,13 @@
 namespace carat::cuda {
 
 // The matrices of one layer that are multiplied with the same activations, in the order their results are wanted.
-// `bf16` is a resident copy of all of them stacked, [rows, cols]; null when the plan has no room for it.
+// `bf16` is a resident copy of all of them stacked, [rows, cols]; null when the plan has no room for it. `fp8` is one
+// in e4m3 instead, where the plan wants that.
 struct MatrixGroup {
   std::vector<PackedView> parts;
   const __nv_bfloat16* bf16 = nullptr;
+  Fp8Matrix fp8;
+  bool has_fp8() const { return fp8.values != nullptr; }
   uint32_t rows() const;
   uint32_t cols() const { return parts.empty() ? 0 : parts.front().cols; }
 };
@@ -61,7 +65,7 @@ class DeviceWeights {
   const float* ple_norm = nullptr;
   std::vector<DeviceLayer> layers;  // [L]; those before first_layer are empty
   const UploadResult& uploaded() const { return uploaded_; }
-  double copies_seconds() const { return copies_seconds_; }  // taken by the 16-bit copies; 0: there are none
+  double copies_seconds() const { return copies_seconds_; }  // taken by copies for products; 0: there are none
 
  private:
   // Hands out memory front to back; without a base it only adds up how much is needed.
@@ -76,11 +80,14 @@ class DeviceWeights {
   const float* vector(const model::Vector& values, float scale = 1.0f);
   void place(const model::Model& model, const WeightPlacement& placement);
   void place_layer(const model::Model& model, uint32_t index);
-  void make_bf16(const model::Model& model, const WeightPlacement& placement);
+  void make_copies(const model::Model& model, const WeightPlacement& placement);
+  void copy_layer(const model::Model& model, uint32_t index, const WeightPlacement& placement);
+  void copy_experts(const model::Model& model, uint32_t index, const WeightPlacement& placement);
   const __nv_bfloat16* stack_bf16(const std::vector<PackedView>& parts);
+  Fp8Matrix stack_fp8(const std::vector<PackedView>& parts);
 
   DeviceMemory packed_;
-  DeviceMemory bf16_;
+  DeviceMemory copies_memory_;
   DeviceMemory vectors_;
   PinnedMemory host_table_;
   std::vector<Upload> uploads_;

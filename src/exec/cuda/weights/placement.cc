@@ -1,7 +1,9 @@
 #include "exec/cuda/weights/placement.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "exec/cuda/kernels/fp8.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/weights/packing.h"
 
@@ -16,6 +18,8 @@ uint64_t packed_size(const model::Matrix& matrix) {
 }
 
 uint64_t bf16_size(const model::Matrix& matrix) { return padded(matrix.rows * matrix.slices * matrix.cols * 2); }
+
+uint64_t fp8_size(const model::Matrix& matrix) { return padded(matrix.rows * matrix.cols) + padded(matrix.rows * 4); }
 
 std::vector<const model::Matrix*> layer_matrices(const model::LayerWeights& layer) {
   std::vector<const model::Matrix*> all;
@@ -45,6 +49,14 @@ bool packed_expert_down(const model::LayerWeights& layer) {
   return readable(layer.ffn_down_exps, layer.ffn_down_exps.rows);
 }
 
+bool fp8_reads(std::initializer_list<const model::Matrix*> matrices) {
+  const auto there = [](const model::Matrix* m) { return !m->empty(); };
+  const auto fits = [](const model::Matrix* m) {
+    return m->empty() || (m->rows % kFp8Unit == 0 && fp8_columns_fit(m->cols));
+  };
+  return std::any_of(matrices.begin(), matrices.end(), there) && std::all_of(matrices.begin(), matrices.end(), fits);
+}
+
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
   const model::Weights& weights = model.weights();
   WeightBytes bytes;
@@ -52,9 +64,21 @@ WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
     bytes.packed += packed_size(matrix);
     bytes.bf16 += bf16_size(matrix);
   };
+  const auto add_fp8 = [&](std::initializer_list<const model::Matrix*> group) {
+    if (!fp8_reads(group)) return;
+    for (const model::Matrix* matrix : group) {
+      if (matrix->empty()) continue;
+      bytes.fp8 += fp8_size(*matrix);
+      bytes.bf16_as_fp8 += bf16_size(*matrix);
+    }
+  };
   for (uint32_t i = first_layer; i < model.config().L; ++i) {
     const model::LayerWeights& layer = weights.layers[i];
     for (const model::Matrix* matrix : layer_matrices(layer)) add(*matrix);
+    add_fp8({&layer.attn_q, &layer.attn_k, &layer.attn_v});
+    add_fp8({&layer.attn_output});
+    add_fp8({&layer.ffn_gate, &layer.ffn_up});
+    add_fp8({&layer.ffn_down});
     if (packed_expert_gate_up(layer)) {
       for (const model::Matrix* matrix : {&layer.ffn_gate_up_exps, &layer.ffn_gate_exps, &layer.ffn_up_exps}) {
         if (!matrix->empty()) bytes.bf16_experts += bf16_size(*matrix);

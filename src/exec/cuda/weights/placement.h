@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "model/model.h"
 
@@ -9,6 +10,7 @@ namespace carat::cuda {
 struct WeightPlacement {
   uint32_t first_layer = 0;     // layers [first_layer, L) are on the GPU
   bool resident_bf16 = false;   // keep bf16 copies for matrix products
+  bool resident_fp8 = false;    // of the layers' dense matrices e4m3 copies instead
   bool packed_experts = false;  // but none of expert matrices that warpgroup products can read as they are packed
   bool ple_on_device = true;    // false: the per-layer-embedding table stays in page-locked host memory
 };
@@ -19,14 +21,22 @@ struct WeightBytes {
   uint64_t ple_table = 0;
   uint64_t bf16 = 0;
   uint64_t bf16_experts = 0;  // of that: what packed_experts saves
+  uint64_t bf16_as_fp8 = 0;   // of that: what resident_fp8 saves
+  uint64_t fp8 = 0;           // with its scales
   uint64_t vectors = 0;
-  uint64_t copies(const WeightPlacement& placement) const {
-    return placement.resident_bf16 ? bf16 - (placement.packed_experts ? bf16_experts : 0) : 0;
+  uint64_t bf16_copies(const WeightPlacement& placement) const {
+    if (!placement.resident_bf16) return 0;
+    return bf16 - (placement.packed_experts ? bf16_experts : 0) - (placement.resident_fp8 ? bf16_as_fp8 : 0);
   }
+  uint64_t fp8_copies(const WeightPlacement& placement) const { return placement.resident_fp8 ? fp8 : 0; }
+  uint64_t copies(const WeightPlacement& placement) const { return bf16_copies(placement) + fp8_copies(placement); }
 };
 // Whether warpgroup products can read the gate and up rows, or the down rows, of a layer's experts as they are packed.
 bool packed_expert_gate_up(const model::LayerWeights& layer);
 bool packed_expert_down(const model::LayerWeights& layer);
+
+// Whether e4m3 products can read matrices that are multiplied with the same activations.
+bool fp8_reads(std::initializer_list<const model::Matrix*> matrices);
 
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer);
 
