@@ -144,7 +144,8 @@ void TokenBuffers::carve(Carver& carver, const Widths& w, const model::Config& c
   attention_delta = carver.take<TaggedWord>(w.d);
   ffn_delta = carver.take<TaggedWord>(w.d);
   ple_delta = carver.take<TaggedWord>(w.P == 0 ? 0 : w.d);
-  hidden = carver.take<TaggedRun>(w.F / kTokenRun);
+  hidden = carver.take<TaggedWord>(w.F);
+  hidden_runs = carver.take<TaggedRun>(w.F / kTokenRun);
   ple_projection = carver.take<TaggedWord>(uint64_t{w.L} * w.P);
   ple = carver.take<TaggedWord>(uint64_t{w.L} * w.P);
   ple_gate = carver.take<TaggedWord>(w.P);

@@ -173,7 +173,8 @@ struct TokenBuffers {
   TaggedWord* attention;  // [q]
   // [d] each. Apart, because a block may still read one when others, which did not wait for it, write the next.
   TaggedWord *attention_delta, *ffn_delta, *ple_delta;
-  TaggedRun* hidden;  // [F / 16]
+  TaggedWord* hidden;      // [F]
+  TaggedRun* hidden_runs;  // [F / 16]
   TaggedWord* ple_projection;
   TaggedWord* ple;  // [L * P]
   TaggedWord* ple_gate;

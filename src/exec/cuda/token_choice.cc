@@ -43,7 +43,7 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
     }
     if (config.d % 8 != 0 || layer.F % kTokenRun != 0) return "a width that is no multiple of 16";
     product(weights.ffn_down, config.d);
-    product(weights.ffn_gate, 2 * layer.F, 2 * kTokenRun);
+    product(weights.ffn_gate, 2 * layer.F, layer.F > kTokenMostWords ? 2 * kTokenRun : 2);
     product(weights.attn_output, config.d);
     product(weights.attn_q, layer.H * layer.hd);
     if (!layer.moe) continue;

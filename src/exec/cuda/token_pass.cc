@@ -85,7 +85,8 @@ class TokenProgram {
   }
 
   static TokenWeights weights_of(const TokenProduct& product) {
-    return {product.packing, product.rows, product.output == TokenOutput::kGeglu ? 2 * kTokenRun : 1, product.steps,
+    const uint32_t run = product.output == TokenOutput::kGegluRuns ? 2 * kTokenRun : is_geglu(product.output) ? 2 : 1;
+    return {product.packing, product.rows, run, product.steps,
             product.expert_steps != 0 ? product.expert_steps : product.steps};
   }
 
@@ -231,12 +232,14 @@ class TokenProgram {
     layer_ = layer.index;
     add_attention(layer);
     TokenProduct gate_up = reads_stream(weights.ffn_norm);
-    gate_up.output = TokenOutput::kGeglu;
-    gate_up.out = to_.hidden;
+    const bool runs = layer.F > kTokenMostWords;
+    gate_up.output = runs ? TokenOutput::kGegluRuns : TokenOutput::kGeglu;
+    gate_up.out = runs ? static_cast<void*>(to_.hidden_runs) : to_.hidden;
     push(Step::kGateUp, gate_up, weights.gate_up.parts, 2 * layer.F);
     const uint32_t dense = made_;
     if (layer.moe) add_experts_up(weights);
-    TokenProduct down = reads(TokenInput::kRuns, to_.hidden, layer.F);
+    TokenProduct down =
+        runs ? reads(TokenInput::kRuns, to_.hidden_runs, layer.F) : reads(TokenInput::kVector, to_.hidden, layer.F);
     down.in_version = dense;
     down.out = to_.ffn_delta;
     const uint32_t experts = made_;
@@ -277,7 +280,7 @@ class TokenProgram {
     up.router_version = made_;
     up.experts_total = config_.experts;
     up.expert_scale = weights.expert_scale;
-    up.output = TokenOutput::kGeglu;
+    up.output = TokenOutput::kGegluRuns;
     up.out = to_.expert_hidden;
     up.expert_rows = config_.F_expert;
     up.expert_stride[0] = weights.expert_gate.stride;

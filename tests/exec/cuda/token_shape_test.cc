@@ -94,6 +94,16 @@ TEST(TokenShape, EveryBlockHasATaskWhereThereAreRowsForIt) {
   }
 }
 
+// What a few slots under way are for: layers in which stages wait for one another more than for the memory.
+TEST(TokenShape, CopiesOfShortLayersAreHeldBack) {
+  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, kTokenSlotsUnderWay);
+  EXPECT_EQ(token_memory(e4b(Packing::kBF16), 2560, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
+  EXPECT_EQ(token_memory(dense_31b(Packing::kQ4), 5376, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
+  std::vector<TokenWeights> products = e4b(Packing::kQ8);
+  products.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});  // experts' rows, put together
+  EXPECT_EQ(token_memory(products, 2560, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
+}
+
 TEST(TokenShape, TheRingSuitsTheModel) {
   for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ6K}) {
     for (const auto& products : {e4b(packing), dense_31b(packing)}) {

@@ -47,6 +47,20 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
+// Whether the phase has ended, or does within what the hardware waits at most.
+__device__ __forceinline__ bool barrier_passed(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred passed;\n"
+      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 passed, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, passed;\n"
+      "}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
 
 // --- copies ----------------------------------------------------------------------------------------------------------
 // The box of a tensor map at element (x, y), x along the rows; what lies outside the tensor becomes zero. Its bytes
@@ -61,6 +75,10 @@ __device__ __forceinline__ void copy_box(uint32_t destination, const CUtensorMap
 }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+// Asks for memory to come to the L2 cache: whole 16 bytes.
+__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 // Orders this thread's ordinary writes to shared memory before reads by wgmma or the copy engine.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

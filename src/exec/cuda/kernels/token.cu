@@ -41,6 +41,28 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
   }
 }
 
+// Asks for what attention will read itself, stages ahead of it: since the last token, all weights have passed through
+// the L2 cache.
+[[maybe_unused]] __device__ __forceinline__ void prefetch_cache(const WindowStage& now, uint32_t sequence,
+                                                                uint32_t lane) {
+  if (now.start != StageStart::kAttention256 && now.start != StageStart::kAttention512) return;
+  const TokenAttention& a = now.stage.attention;
+  const AttentionShare& share = now.share;
+  const uint64_t plane = static_cast<uint64_t>(sequence * a.shape.Hkv + share.kv_head) * a.kv.slots;
+#pragma unroll 1
+  for (uint32_t tile = share.first; tile < share.end; ++tile) {
+    const uint32_t last = last_row(share, tile);
+#pragma unroll 1
+    for (uint32_t row = lane; row <= last; row += 32) {
+      const uint64_t at = (plane + row_slot(share, tile, row, a.kv.slots)) * a.shape.hd;
+      prefetch_bulk(a.kv.k + at, a.shape.hd * 2);
+      prefetch_bulk(a.kv.v + at, a.shape.hd * 2);
+    }
+  }
+  const float* norm = lane == 0 ? a.q_norm : a.k_norm;
+  if (lane < (a.owns ? 2 : 1)) prefetch_bulk(norm, a.shape.hd * 4);
+}
+
 // The warp that describes: stages are brought to the window ahead of their use, with this block's part of them. Slot
 // index % kTokenWindow may be overwritten once everyone has left stage index - kTokenWindow. A stage with nothing to do
 // has no barrier, and two of them may follow one another (attention and what puts it together): whoever begins a stage
@@ -60,9 +82,10 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
     WindowStage& to = shared.window[index % kTokenWindow];
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
-    if (lane != 0) continue;
-    decide(to, job.d, position);
-    barrier_arrive(shared_address(shared.described + index % kTokenWindow));
+    if (lane == 0) decide(to, job.d, position);
+    __syncwarp();
+    prefetch_cache(to, shared.sequence, lane);
+    if (lane == 0) barrier_arrive(shared_address(shared.described + index % kTokenWindow));
   }
 }
 
@@ -228,11 +251,6 @@ __device__ __forceinline__ void multiply(Packing packing, uint32_t rows, uint32_
   if (now.routes && threadIdx.x < 32) route(stage);
   if (now.takes_factors) take_factors(stage);
   prepare(now.start, stage);
-  token_barrier();
-  if (now.routes && threadIdx.x == 0) {
-    __threadfence_block();
-    *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
-  }
   multiply(now.packing, now.rows, stage);
 }
 

@@ -30,10 +30,15 @@ enum class TokenInput : uint32_t {
 enum class TokenOutput : uint32_t {
   kVector,     // TaggedWord
   kScalars,    // Tagged: exact
-  kGeglu,      // rows are gate and up: gelu(gate) * up, TaggedRun
+  kGeglu,      // rows are gate and up: gelu(gate) * up, TaggedWord
+  kGegluRuns,  // the same, TaggedRun
   kGeluTimes,  // gelu(result) * factors, TaggedWord
   kLogits,     // softcap, plain floats
 };
+
+constexpr bool is_geglu(TokenOutput output) {
+  return output == TokenOutput::kGeglu || output == TokenOutput::kGegluRuns;
+}
 
 struct TokenPlanes {
   const void* quants;

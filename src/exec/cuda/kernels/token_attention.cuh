@@ -42,7 +42,6 @@ __device__ __forceinline__ uint32_t load_cache_4(const __half* p) {
   asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
-__device__ __forceinline__ void prefetch_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 template <int kHd>
 struct TokenAttentionBlock {
@@ -52,30 +51,10 @@ struct TokenAttentionBlock {
 
   const TokenAttention& a;
   TokenAttentionShared& s;
-  uint32_t position, slot, group;  // slot: of the position in the cache
-  const __half* keys;              // of this sequence and KV head
+  const AttentionShare& share;
+  const __half* keys;  // of this sequence and KV head
   const __half* values;
   uint32_t warp, lane;
-
-  // Tiles before the position's lie before it, or at the end of the ring.
-  __device__ uint64_t slot_offset(uint32_t tile) const {
-    const uint32_t back = position - tile * kTileKeys;
-    return static_cast<uint64_t>(slot >= back ? slot - back : slot + a.kv.slots - back) * kHd;
-  }
-
-  // Brings a tile's keys and values to the L2 cache ahead of their use.
-  __device__ void prefetch(uint32_t tile) const {
-    constexpr uint32_t kLines = kTileKeys * kHd * 2 / 128;
-    for (uint32_t i = threadIdx.x; i < 2 * kLines; i += kTokenThreads) {
-      const __half* from = (i < kLines ? keys : values) + slot_offset(tile);
-      prefetch_l2(from + i % kLines * 64);
-    }
-  }
-
-  __device__ void prefetch_values(uint32_t tile) const {
-    constexpr uint32_t kLines = kTileKeys * kHd * 2 / 128;
-    for (uint32_t i = threadIdx.x; i < kLines; i += kTokenThreads) prefetch_l2(values + slot_offset(tile) + i * 64);
-  }
 
   // Before the first tile. What belongs to heads that the group does not have is left as it lies: heads do not mix, and
   // nobody looks at theirs.
@@ -89,27 +68,36 @@ struct TokenAttentionBlock {
   using Values = uint32_t[kKeySteps][4][kLaneDims / 2];  // keys 2t, 2t + 1, 2t + 8, 2t + 9 of each step
 
   __device__ void load_keys(uint32_t tile, Keys& k) const {
-    const uint32_t row = warp / 2 * 8 + lane / 4;
-    const __half* key = keys + slot_offset(tile) + row * kHd + warp % 2 * (kHd / 2) + 8 * (lane % 4);
+    const uint32_t slot = row_slot(share, tile, warp / 2 * 8 + lane / 4, a.kv.slots);
+    const __half* key = keys + static_cast<uint64_t>(slot) * kHd + warp % 2 * (kHd / 2) + 8 * (lane % 4);
 #pragma unroll
     for (int j = 0; j < kScoreChunks; ++j) k[j] = load_cache_16(key + 32 * j);
   }
   // The token's own key, which was not in the cache yet when the others were loaded.
   __device__ void take_newest(Keys& k) const {
-    if (warp / 2 * 8 + lane / 4 != position % kTileKeys) return;
+    if (warp / 2 * 8 + lane / 4 != share.newest % kTileKeys) return;
 #pragma unroll
     for (int j = 0; j < kScoreChunks; ++j) {
       k[j] = *reinterpret_cast<const uint4*>(s.newest_key + warp % 2 * (kHd / 2) + 8 * (lane % 4) + 32 * j);
     }
   }
 
+  // A lane's first value is that of row 2 (lane % 4); the distances to the others are known to the compiler, unless the
+  // tile lies around the end of the cache.
   __device__ void load_values(uint32_t tile, Values& v) const {
-    const __half* value = values + slot_offset(tile) + warp * (kHd / 16) + lane / 4 * kLaneDims;
+    const uint32_t slot = tile_slot(share, tile, a.kv.slots), before_end = a.kv.slots - slot, row = 2 * (lane % 4);
+    const __half* value = values + static_cast<uint64_t>(slot + row) * kHd + warp * (kHd / 16) + lane / 4 * kLaneDims;
+    if (before_end >= kTileKeys) return load_values(v, [&](int distance) { return value + distance * kHd; });
+    const __half* wrapped = value - static_cast<uint64_t>(a.kv.slots) * kHd;
+    load_values(v, [&](int distance) { return (row + distance < before_end ? value : wrapped) + distance * kHd; });
+  }
+  template <typename At>
+  __device__ __forceinline__ void load_values(Values& v, const At& at) const {
 #pragma unroll
     for (int step = 0; step < static_cast<int>(kKeySteps); ++step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const __half* from = value + (16 * step + 2 * (lane % 4) + (i & 1) + 8 * (i / 2)) * kHd;
+        const __half* from = at(16 * step + (i & 1) + 8 * (i / 2));
         if constexpr (kLaneDims == 2) {
           v[step][i][0] = load_cache_4(from);
         } else {
@@ -127,7 +115,7 @@ struct TokenAttentionBlock {
     for (int j = 0; j < kScoreChunks; ++j) {
       const uint4 q = *reinterpret_cast<const uint4*>(s.q + g * kQueryRow + 2 * (first_dim + 32 * j));
       uint4 q8 = make_uint4(0, 0, 0, 0);
-      if (group > 8) q8 = *reinterpret_cast<const uint4*>(s.q + (g + 8) * kQueryRow + 2 * (first_dim + 32 * j));
+      if (share.group > 8) q8 = *reinterpret_cast<const uint4*>(s.q + (g + 8) * kQueryRow + 2 * (first_dim + 32 * j));
       const uint32_t first[4] = {q.x, q8.x, q.y, q8.y}, second[4] = {q.z, q8.z, q.w, q8.w};
       multiply_add(c, first, k[j].x, k[j].y);
       multiply_add(c, second, k[j].z, k[j].w);
@@ -137,14 +125,14 @@ struct TokenAttentionBlock {
     *reinterpret_cast<float2*>(to + 8 * kScoreStride) = make_float2(c[2], c[3]);
   }
 
-  __device__ void soften(uint32_t tile, uint32_t begin) const {
-    if (warp >= group) return;
+  __device__ void soften(uint32_t tile) const {
+    if (warp >= share.group) return;
     float v[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint32_t key = lane + 32 * i, at = tile * kTileKeys + key;
+      const uint32_t key = lane + 32 * i;
       const float score = s.scores[warp * kScoreStride + key] + s.scores[(kTokenMaxHeads + warp) * kScoreStride + key];
-      v[i] = at >= begin && at <= position ? score * kLog2E : -INFINITY;
+      v[i] = tile * kTileKeys + key <= share.newest ? score * kLog2E : -INFINITY;
     }
     float largest = fmaxf(v[0], v[1]);
 #pragma unroll
@@ -168,7 +156,7 @@ struct TokenAttentionBlock {
 
   __device__ void add_values(const Values& v, Fragment& out) const {
     const uint32_t g = lane / 4, t = lane % 4;
-    const float keep[2] = {s.keep[g], group > 8 ? s.keep[g + 8] : 1.0f};
+    const float keep[2] = {s.keep[g], share.group > 8 ? s.keep[g + 8] : 1.0f};
 #pragma unroll
     for (int j = 0; j < kLaneDims; ++j) {
       out[j][0] *= keep[0], out[j][1] *= keep[0];
@@ -179,7 +167,7 @@ struct TokenAttentionBlock {
       const __half* p = s.chance + g * kChanceStride + 16 * step + 2 * t;
       const auto pair = [](const __half* at) { return *reinterpret_cast<const uint32_t*>(at); };
       uint32_t chance[4] = {pair(p), 0, pair(p + 8), 0};
-      if (group > 8) chance[1] = pair(p + 8 * kChanceStride), chance[3] = pair(p + 8 * kChanceStride + 8);
+      if (share.group > 8) chance[1] = pair(p + 8 * kChanceStride), chance[3] = pair(p + 8 * kChanceStride + 8);
 #pragma unroll
       for (int j = 0; j < kLaneDims; ++j) {
         const uint32_t half = j % 2 == 0 ? 0x5410u : 0x7632u;
@@ -195,7 +183,7 @@ struct TokenAttentionBlock {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const uint32_t head = g + 8 * row;
-      if (head >= group) continue;
+      if (head >= share.group) continue;
       const float factor = results.whole ? 1.0f / s.sum[head] : 1.0f;
       const auto value = [&](int i) { return out[i % kLaneDims][2 * row + i / kLaneDims] * factor; };
 #pragma unroll
@@ -219,26 +207,13 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
   assume_shared(shared.region);
   auto& s = *reinterpret_cast<TokenAttentionShared*>(shared.region);
   const uint64_t plane = static_cast<uint64_t>(shared.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots * kHd;
-  const Block block{a,
-                    s,
-                    shared.position,
-                    share.slot,
-                    share.group,
-                    a.kv.k + plane,
-                    a.kv.v + plane,
-                    threadIdx.x / 32,
-                    threadIdx.x % 32};
+  const Block block{a, s, share, a.kv.k + plane, a.kv.v + plane, threadIdx.x / 32, threadIdx.x % 32};
   const uint32_t first = share.first, end = share.end;
   const bool newest = a.owns && share.split + 1 == share.splits;
   // The first tile's keys are on their way while the queries are waited for; the token's own follows.
   constexpr bool kEarly = kHd == 256;  // larger heads' keys would not fit the registers
   typename Block::Keys k;
-  if constexpr (kEarly) {
-    block.load_keys(first, k);
-    block.prefetch_values(first);
-  } else {
-    block.prefetch(first);
-  }
+  if constexpr (kEarly) block.load_keys(first, k);
   // Its value is taken from the cache; where the scores will be, nobody looks at it.
   auto* value = reinterpret_cast<__half*>(s.scores);
   const TokenHeads<kHd, Block::kQueryRow> heads{a,     share,  shared,     s.q,       s.newest_key,
@@ -254,18 +229,17 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
     typename Block::Values v;
     if (!kEarly || tile > first) block.load_keys(tile, k);
     if (kEarly && newest && tile + 1 == end) block.take_newest(k);
-    if (tile + 1 < end) block.prefetch(tile + 1);
     block.score(k);
     block.load_values(tile, v);
     token_barrier();
-    block.soften(tile, share.begin);
+    block.soften(tile);
     token_barrier();
     block.add_values(v, out);
     // The next tile's scores are not read, nor its chances written, before the barrier between them.
   }
   const AttentionResults results(a, share, shared.serial);
   block.hand_out(out, results);
-  if (!results.whole && threadIdx.x < block.group) {
+  if (!results.whole && threadIdx.x < share.group) {
     publish_stats(a, share.kv_head * share.group + threadIdx.x, share.split, s.largest[threadIdx.x], s.sum[threadIdx.x],
                   results.tag);
   }

@@ -79,18 +79,16 @@ struct DeepAttentionBlock {
     if (lane == 0) barrier_arrive(ring.empty + place.slot * 8);
     place.advance(shared.slot_count);
   }
-  __device__ void pass(const TileRows& rows, RingPlace& place) const {
+  __device__ void pass(uint32_t last, RingPlace& place) const {
 #pragma unroll 1
-    for (uint32_t i = first_chunk(rows); i <= last_chunk(rows); ++i) {
+    for (uint32_t i = 0; i <= last >> a.slot_shift; ++i) {
       wait_for(place);
       leave(place);
     }
   }
-  __device__ uint32_t first_chunk(const TileRows& rows) const { return rows.first >> a.slot_shift; }
-  __device__ uint32_t last_chunk(const TileRows& rows) const { return rows.last >> a.slot_shift; }
   // Row `row` of a tile, in slot `slot`; the token's own was not in the cache yet when the others were loaded.
   __device__ uint32_t row_at(uint32_t tile, uint32_t row, uint32_t slot, const __half* own) const {
-    if (newest && tile + 1 == share.end && row == shared.position % kTileKeys) return shared_address(own);
+    if (newest && tile + 1 == share.end && row == share.newest % kTileKeys) return shared_address(own);
     return shared.slots_at + slot * shared.slot_bytes + (row & ((1u << a.slot_shift) - 1)) * kRow;
   }
 
@@ -122,8 +120,7 @@ struct DeepAttentionBlock {
   // Chances relative to the largest score of this warp's keys, for the warps that multiply values.
   __device__ void soften(const float (&c)[4], uint32_t tile, uint32_t buffer) const {
     const uint32_t g = lane / 4, t = lane % 4, at = tile * kTileKeys + 8 * warp + 2 * t;
-    const bool sees[2] = {at >= share.begin && at <= shared.position,
-                          at + 1 >= share.begin && at + 1 <= shared.position};
+    const bool sees[2] = {at <= share.newest, at < share.newest};
 #pragma unroll
     for (uint32_t row = 0; row < kHeadTiles; ++row) {
       const uint32_t head = g + 8 * row;
@@ -142,10 +139,10 @@ struct DeepAttentionBlock {
 #pragma unroll 1
     for (uint32_t tile = share.first; tile < share.end; ++tile) {
       const uint32_t buffer = (tile - share.first) % 2;
-      const TileRows rows = tile_rows(share, tile, shared.position);
+      const uint32_t last = last_row(share, tile);
       float c[4] = {};
 #pragma unroll 1
-      for (uint32_t chunk = first_chunk(rows); chunk <= last_chunk(rows); ++chunk) {
+      for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
         wait_for(place);
         if (chunk == mine) score(tile, place.slot, c);
         leave(place);
@@ -153,7 +150,7 @@ struct DeepAttentionBlock {
       if (tile >= share.first + 2) named_barrier<kTokenThreads>(kChancesTaken + buffer);
       soften(c, tile, buffer);
       arrive_at(kChancesThere + buffer);
-      pass(rows, place);
+      pass(last, place);
     }
   }
 
@@ -196,15 +193,15 @@ struct DeepAttentionBlock {
   }
 
   // `place`: of the tile's first slot of values; left behind the last.
-  __device__ void add_values(uint32_t tile, const TileRows& rows, uint32_t buffer,
+  __device__ void add_values(uint32_t tile, uint32_t last_visible, uint32_t buffer,
                              const uint32_t (&factors)[kHeadTiles], RingPlace& place, Output& out) const {
-    const uint32_t g = lane / 4, t = lane % 4, first = first_chunk(rows), last = last_chunk(rows);
+    const uint32_t g = lane / 4, t = lane % 4, last = last_visible >> a.slot_shift;
     const uint32_t first_slot = place.slot, dims = 2 * (warp - kScoringWarps) * kWarpDims + lane / 8 % 2 * 16;
     RingPlace ahead = place;
-    uint32_t there = first, done = first;  // chunks
+    uint32_t there = 0, done = 0;  // chunks
 #pragma unroll
     for (uint32_t step = 0; step < kKeySteps; ++step) {
-      if (16 * step > rows.last || 16 * step + 15 < rows.first) continue;
+      if (16 * step > last_visible) continue;
       for (; there <= min(last, (16 * step + 15) >> a.slot_shift); ++there) {
         wait_for(ahead);
         ahead.advance(shared.slot_count);
@@ -219,8 +216,8 @@ struct DeepAttentionBlock {
         chance[h][1] = times(*reinterpret_cast<const uint32_t*>(p + 8), __byte_perm(both, both, 0x3232));
       }
       // Rows that were not loaded could be anything: another one stands in for them, times zero.
-      const uint32_t row = min(max(16 * step + lane % 8 + lane / 16 * 8, rows.first), rows.last);
-      uint32_t slot = first_slot + (row >> a.slot_shift) - first;
+      const uint32_t row = min(16 * step + lane % 8 + lane / 16 * 8, last_visible);
+      uint32_t slot = first_slot + (row >> a.slot_shift);
       while (slot >= shared.slot_count) slot -= shared.slot_count;
       const uint32_t values = row_at(tile, row, slot, s.newest_value) + dims;
 #pragma unroll
@@ -241,12 +238,12 @@ struct DeepAttentionBlock {
 #pragma unroll 1
     for (uint32_t tile = share.first; tile < share.end; ++tile) {
       const uint32_t buffer = (tile - share.first) % 2;
-      const TileRows visible = tile_rows(share, tile, shared.position);
-      pass(visible, place);
+      const uint32_t last = last_row(share, tile);
+      pass(last, place);
       named_barrier<kTokenThreads>(kChancesThere + buffer);
       uint32_t factors[kHeadTiles];
       rescale(buffer, rows, factors, out);
-      add_values(tile, visible, buffer, factors, place, out);
+      add_values(tile, last, buffer, factors, place, out);
       if (tile + 2 < share.end) arrive_at(kChancesTaken + buffer);
     }
   }

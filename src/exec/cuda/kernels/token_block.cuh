@@ -20,6 +20,14 @@ struct PendingRun {
 inline constexpr uint32_t kPendingRuns = 16;
 static_assert(kTokenMaxSlots + kTokenWarps < (kPendingRuns - 1) * (2 * kTokenRun / kTokenMostRows));
 
+// Sums of cuts of tasks until all of a task's are there. Units (cuts of tasks) of a block are at most a ring apart.
+inline constexpr uint32_t kPendingUnits = 64, kPendingTasks = 32;
+static_assert(kPendingUnits >= kTokenMaxSlots + kTokenMostCuts && kPendingTasks > kTokenMaxSlots / 2 + 1);
+struct PendingCuts {
+  float sums[kPendingUnits][kTokenCutRows];
+  uint32_t made[kPendingTasks];
+};
+
 struct TokenShared {
   RingState ring;
   uint64_t described[kTokenWindow];
@@ -29,6 +37,7 @@ struct TokenShared {
   float factors[kTokenMaxPle];  // of this block's rows of a kGeluTimes product
   float2 turns[kTokenMaxPairs];
   PendingRun runs[kPendingRuns];
+  PendingCuts cuts;
   uint32_t expert_ids[kTokenMaxExpertsUsed];
   float expert_weights[kTokenMaxExpertsUsed];
   // The next task of the block as each warp knows it: its place in the ring, and whose turn it is.
@@ -64,6 +73,7 @@ struct TokenShared {
     for (uint32_t& stages : at) stages = 0;
     for (Turn& next : turn) next = {0, 0};
     for (PendingRun& run : runs) run.made = 0;
+    for (uint32_t& made : cuts.made) made = 0;
     for (uint64_t& barrier : described) barrier_init(shared_address(&barrier), 1);
     Ring(ring).init(job.memory.slots);
   }

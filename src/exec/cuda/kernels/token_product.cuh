@@ -298,7 +298,7 @@ __device__ __forceinline__ void find_factors(const TokenProduct& p, uint32_t ind
     // Its matrix in the task, and its place there.
     const uint32_t part = r / together, within = r - part * together;
     uint32_t row = index * together;
-    if (p.output == TokenOutput::kGeglu) {
+    if (is_geglu(p.output)) {
       if (p.expert_rows != 0) row %= p.expert_rows;
     } else if (row >= p.part_end[0]) {
       row -= row < p.part_end[1] ? p.part_end[0] : p.part_end[1];
@@ -351,13 +351,18 @@ template <uint32_t kRows>
 __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, uint32_t task, float sum, uint32_t tag) {
   TokenShared& shared = token_shared();
   constexpr uint32_t kTasks = 2 * kTokenRun / kRows;  // of a run
-  const uint32_t lane = threadIdx.x % 32, index = task / kTasks;
-  PendingRun& run = shared.runs[index % kPendingRuns];
+  const uint32_t lane = threadIdx.x % 32, within = lane / (32 / kRows), index = task / kTasks;
+  const bool holds = lane < 16 && lane % (32 / kRows) == 0;
   const float up = __shfl_xor_sync(0xffffffffu, sum, 16);
   float value = gelu_exp(sum) * up;
+  if (p.output == TokenOutput::kGeglu) {
+    if (holds) publish(static_cast<TaggedWord*>(p.out) + task * (kRows / 2) + within, value, tag);
+    return;
+  }
   if (p.expert_rows != 0) value *= shared.expert_weights[task * (kRows / 2) / p.expert_rows];
-  if (lane < 16 && lane % (32 / kRows) == 0) {
-    run.values[task % kTasks * (kRows / 2) + lane / (32 / kRows)] = value;
+  PendingRun& run = shared.runs[index % kPendingRuns];
+  if (holds) {
+    run.values[task % kTasks * (kRows / 2) + within] = value;
     __threadfence_block();
   }
   __syncwarp();
@@ -375,7 +380,7 @@ __device__ __forceinline__ void hand_out(const TokenProduct& p, uint32_t first_t
                                          uint32_t tag) {
   const TokenShared& shared = token_shared();
   if constexpr (kRows > 1) {
-    if (p.output == TokenOutput::kGeglu) return hand_out_geglu<kRows>(p, task, sum, tag);
+    if (is_geglu(p.output)) return hand_out_geglu<kRows>(p, task, sum, tag);
   }
   if (threadIdx.x % (32 / kRows) != 0) return;
   const uint32_t within = threadIdx.x % 32 / (32 / kRows), row = task * kRows + within;
@@ -391,7 +396,33 @@ __device__ __forceinline__ void hand_out(const TokenProduct& p, uint32_t first_t
   publish(static_cast<TaggedWord*>(p.out) + row, sum, tag);
 }
 
-// This warp's tasks of a stage. Ends without a barrier: other warps may still read the activations.
+// The sums of one cut of a task wait for those of its others; who comes last adds them up in order, and has the row's.
+// False: others are still to come.
+template <uint32_t kRows>
+__device__ __forceinline__ bool join_cuts(uint32_t unit, uint32_t task, uint32_t cut, uint32_t cuts, float& sum) {
+  static_assert(kRows <= kTokenCutRows);
+  TokenShared& shared = token_shared();
+  const uint32_t lane = threadIdx.x % 32, row = lane / (32 / kRows);
+  PendingCuts& pending = shared.cuts;
+  if (lane % (32 / kRows) == 0) {
+    pending.sums[unit % kPendingUnits][row] = sum;
+    __threadfence_block();
+  }
+  __syncwarp();
+  uint32_t before = 0;
+  if (lane == 0) before = atomicAdd_block(&pending.made[task % kPendingTasks], 1);
+  if (__shfl_sync(0xffffffffu, before, 0) != cuts - 1) return false;
+  __threadfence_block();
+  if (lane == 0) pending.made[task % kPendingTasks] = 0;
+  sum = 0.0f;
+#pragma unroll 1
+  for (uint32_t c = 0; c < cuts; ++c) sum += pending.sums[(unit - cut + c) % kPendingUnits][row];
+  return true;
+}
+
+// This warp's part of a stage: tasks, or cuts of them, are dealt out to the warps in the order of the ring. Holds all
+// warps back before the first product, when everything is prepared for it. Ends without a barrier: other warps may
+// still read the activations.
 // A call of its own, as everything that happens once a stage: what it keeps in registers ends with it. `stage`: its
 // place in the window.
 template <Packing kPacking, uint32_t kRows, bool kExperts>
@@ -402,7 +433,8 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   const TokenProduct& p = now.stage.product;
   const Ring ring(shared.ring);
   const uint32_t warp = threadIdx.x / 32, slot_count = shared.slot_count, inverse = shared.slot_inverse;
-  const uint32_t slot_bytes = shared.slot_bytes, cuts = p.task.cuts, cut_steps = p.task.cut_steps, steps = p.steps;
+  const uint32_t slot_bytes = shared.slot_bytes, cut_steps = p.task.cut_steps, steps = p.steps;
+  const uint32_t cuts = kRows <= kTokenCutRows ? p.task.cuts : 1;
   const unsigned char* slots = shared.slots;
   const TokenShared::Turn turn = shared.turn[warp];
   const TokenActivations x = activations_at(shared.region, steps);
@@ -412,27 +444,38 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   rows.expert_inverse = p.expert_inverse;
   rows.expert_steps = p.expert_steps;
   rows.expert_cells = (kRows - 1) * p.expert_steps;
-  const uint32_t tag = version_tag(shared.serial, p.version), count = now.list.count, first_task = now.list.first;
+  const uint32_t tag = version_tag(shared.serial, p.version);
+  const TaskList list = now.list;
+  const uint32_t units = list.count * cuts;
+  uint32_t unit = (warp - turn.warp) % kTokenWarps;
+  const bool routes = now.routes;
+  token_barrier();
+  if (routes && threadIdx.x == 0) {
+    __threadfence_block();
+    *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
+  }
 #pragma unroll 1
-  for (uint32_t task = (warp - turn.warp) % kTokenWarps; task < count; task += kTokenWarps) {
+  for (; unit < units; unit += kTokenWarps) {
+    const uint32_t task = cuts == 1 ? unit : unit / cuts, cut = unit - task * cuts;
+    const RingPlace place = place_at(turn.place + unit, slot_count, inverse);
+    ring.wait_until_taken(place.slot, place.index);
+    barrier_wait(ring.full + place.slot * 8, place.parity);
+    rows.slot = slots + place.slot * slot_bytes;
+    rows.x_step = cut * cut_steps;
+    rows.steps = min(cut_steps, steps - rows.x_step);
+    if constexpr (kPacking == Packing::kQ6K) find_factors<kRows>(p, list.first + task, cut, rows);
     float acc[kRows] = {};
-#pragma unroll 1
-    for (uint32_t cut = 0; cut < cuts; ++cut) {
-      const RingPlace place = place_at(turn.place + task * cuts + cut, slot_count, inverse);
-      ring.wait_until_taken(place.slot, place.index);
-      barrier_wait(ring.full + place.slot * 8, place.parity);
-      rows.slot = slots + place.slot * slot_bytes;
-      rows.x_step = cut * cut_steps;
-      rows.steps = min(cut_steps, steps - rows.x_step);
-      if constexpr (kPacking == Packing::kQ6K) find_factors<kRows>(p, first_task + task, cut, rows);
-      RowProducts<kPacking>::template add<kRows, kExperts>(rows, x, acc);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + place.slot * 8, kTokenWarps);
+    RowProducts<kPacking>::template add<kRows, kExperts>(rows, x, acc);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + place.slot * 8, kTokenWarps);
+    float sum = reduce_rows<kRows>(acc);
+    if constexpr (kRows <= kTokenCutRows) {
+      if (cuts > 1 && !join_cuts<kRows>(unit, task, cut, cuts, sum)) continue;
     }
-    hand_out<kRows>(p, first_task, first_task + task, reduce_rows<kRows>(acc), tag);
+    hand_out<kRows>(p, list.first, list.first + task, sum, tag);
   }
   __syncwarp();
-  if (threadIdx.x % 32 == 0) shared.turn[warp] = {turn.place + count * cuts, (turn.warp + count) % kTokenWarps};
+  if (threadIdx.x % 32 == 0) shared.turn[warp] = {turn.place + units, (turn.warp + units) % kTokenWarps};
 }
 
 }  // namespace carat::cuda

@@ -27,10 +27,12 @@ __device__ __forceinline__ TaskList task_list(const TokenProduct& p) {
   return list;
 }
 
-// This block's part of an attention stage: tiles [first, end) of 64 positions of one KV head; `splits` blocks share it.
+// This block's part of an attention stage: tiles [first, end) of one KV head; `splits` blocks share it. Tiles are 64
+// positions each and begin with the first visible one: a window of 1,024 positions is 16 tiles, wherever it lies.
 struct AttentionShare {
-  uint32_t begin;  // the first visible position
-  uint32_t slot;   // of the position in the cache
+  uint32_t newest;      // the token's own position, counted from the first visible one
+  uint32_t slot;        // of the position in the cache
+  uint32_t first_slot;  // of the first visible one
   uint32_t kv_head, group, split, splits, first, end;
 };
 
@@ -40,24 +42,30 @@ __device__ __forceinline__ AttentionShare attention_share(const TokenAttention& 
   share.group = a.shape.H / a.shape.Hkv;
   share.kv_head = blockIdx.x % a.shape.Hkv;
   share.split = blockIdx.x / a.shape.Hkv;
-  share.begin = a.shape.window != 0 && position >= a.shape.window ? position - a.shape.window + 1 : 0;
-  const uint32_t first_tile = share.begin / kTokenTile, tiles = position / kTokenTile - first_tile + 1;
+  share.newest = a.shape.window != 0 ? min(position, a.shape.window - 1) : position;
+  share.first_slot = share.slot - share.newest + (share.slot < share.newest ? a.kv.slots : 0);
+  const uint32_t tiles = share.newest / kTokenTile + 1;
   share.splits = min(tiles, a.most_splits);
   share.first = share.end = 0;
   if (share.split < share.splits) {
-    share.first = first_tile + tiles * share.split / share.splits;
-    share.end = first_tile + tiles * (share.split + 1) / share.splits;
+    share.first = tiles * share.split / share.splits;
+    share.end = tiles * (share.split + 1) / share.splits;
   }
   return share;
 }
 
-// Visible rows of a tile of 64.
-struct TileRows {
-  uint32_t first, last;
-};
-__device__ __forceinline__ TileRows tile_rows(const AttentionShare& share, uint32_t tile, uint32_t position) {
-  const uint32_t at = tile * kTokenTile;
-  return {share.begin > at ? share.begin - at : 0, min(position - at, kTokenTile - 1)};
+// The last visible row of a tile.
+__device__ __forceinline__ uint32_t last_row(const AttentionShare& share, uint32_t tile) {
+  return min(share.newest - tile * kTokenTile, kTokenTile - 1);
+}
+// The slot of a tile's first row. Those of its other rows follow, as far as there are slots; then come the first ones.
+__device__ __forceinline__ uint32_t tile_slot(const AttentionShare& share, uint32_t tile, uint32_t slots) {
+  const uint32_t slot = share.first_slot + tile * kTokenTile;
+  return slot >= slots ? slot - slots : slot;
+}
+__device__ __forceinline__ uint32_t row_slot(const AttentionShare& share, uint32_t tile, uint32_t row, uint32_t slots) {
+  const uint32_t slot = tile_slot(share, tile, slots) + row;
+  return slot >= slots ? slot - slots : slot;
 }
 // Whether a share's keys and values come through the ring (token_attention_deep.cuh).
 __device__ __forceinline__ bool through_ring(const TokenAttention& a, const AttentionShare& share) {
@@ -66,7 +74,7 @@ __device__ __forceinline__ bool through_ring(const TokenAttention& a, const Atte
 
 // Rows of a task that are copied in one piece where they are not cut: GEGLU's are of two matrices.
 __device__ __forceinline__ uint32_t run_rows(const TokenProduct& p) {
-  return p.output == TokenOutput::kGeglu ? p.task.rows / 2 : p.task.rows;
+  return is_geglu(p.output) ? p.task.rows / 2 : p.task.rows;
 }
 
 // Where the planes of a product's weights lie in a slot, in bytes.
@@ -203,7 +211,8 @@ class WeightLoader {
         const AttentionShare share = attention_share(stage.attention, position);
         if (!through_ring(stage.attention, share)) continue;
         if (!stage.attention.owns) wait_for_writer(stage.attention, begun);
-        load_cache(stage.attention, share, position, sequence);
+        number_ = stage.number, begun_ = begun;
+        load_cache(stage.attention, share, sequence);
       }
       if (stage.kind != TokenKind::kProduct) continue;
       if (stage.product.router != nullptr) {
@@ -212,6 +221,7 @@ class WeightLoader {
         __threadfence_block();
         __syncwarp();
       }
+      number_ = stage.number, begun_ = begun;
       load(stage.product);
     }
   }
@@ -229,8 +239,21 @@ class WeightLoader {
     own_ += memory_.loaders;
     ring_.wait_until_taken(place_.slot, place_.index - memory_.slots);
     barrier_wait(ring_.empty + place_.slot * 8, place_.parity ^ 1);
+    hold_back();
     __syncwarp();
     if (lane_ == 0) *static_cast<volatile uint32_t*>(ring_.state.taken + place_.slot) = place_.index;
+  }
+  // Copies under way delay what the blocks exchange meanwhile, and one another: a few slots keep the memory busy.
+  // Weights of a stage that has not begun can wait in any case.
+  __device__ __forceinline__ void hold_back() const {
+    while (true) {
+      const uint32_t limit = *begun_ < number_ ? kTokenSlotsAhead : memory_.under_way;
+      if (place_.index < limit) return;
+      const RingPlace before = place_at(place_.index - limit, memory_.slots, slot_inverse_);
+      const auto* taken = static_cast<const volatile uint32_t*>(ring_.state.taken + before.slot);
+      // A slot that is in use again has been full.
+      if (*taken != before.index || barrier_passed(ring_.full + before.slot * 8, before.parity)) return;
+    }
   }
   // All lanes have begun their copies to it.
   __device__ __forceinline__ void slot_is_under_way() const {
@@ -249,26 +272,24 @@ class WeightLoader {
   }
 
   // This block's share of a long attention stage, tile after tile: keys, then values. A lane copies a row.
-  __device__ void load_cache(const TokenAttention& a, const AttentionShare& share, uint32_t position,
-                             uint32_t sequence) {
+  __device__ void load_cache(const TokenAttention& a, const AttentionShare& share, uint32_t sequence) {
     constexpr uint32_t hd = kTokenDeepDims;
     const uint32_t slot_keys = 1u << a.slot_shift;
     const uint64_t plane = static_cast<uint64_t>(sequence * a.shape.Hkv + share.kv_head) * a.kv.slots;
 #pragma unroll 1
     for (uint32_t tile = share.first; tile < share.end; ++tile) {
-      // Tiles before the position's lie before it, or at the end of the ring of positions.
-      const uint32_t back = position - tile * kTokenTile;
-      const uint64_t first = plane + (share.slot >= back ? share.slot : share.slot + a.kv.slots) - back;
-      const TileRows rows = tile_rows(share, tile, position);
+      const uint32_t last = last_row(share, tile);
 #pragma unroll 1
       for (uint32_t kind = 0; kind < 2; ++kind) {
-        const __half* from = (kind == 0 ? a.kv.k : a.kv.v) + first * hd;
+        const __half* from = (kind == 0 ? a.kv.k : a.kv.v) + plane * hd;
 #pragma unroll 1
-        for (uint32_t chunk = rows.first >> a.slot_shift; chunk <= rows.last >> a.slot_shift; ++chunk) {
+        for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
           if (next_++ != own_) continue;
           take_slot();
           const uint32_t row = chunk * slot_keys + lane_;
-          if (lane_ < slot_keys && row >= rows.first && row <= rows.last) copy_cache_row(from + row * hd);
+          if (lane_ < slot_keys && row <= last) {
+            copy_cache_row(from + static_cast<uint64_t>(row_slot(share, tile, row, a.kv.slots)) * hd);
+          }
           slot_is_under_way();
         }
       }
@@ -341,7 +362,7 @@ class WeightLoader {
     uint32_t part = 0, row = task * rows, until = 0xffffffffu, row_steps = p.steps;
     if (in_turn) {
       row_steps = p.expert_steps;
-    } else if (p.output == TokenOutput::kGeglu) {
+    } else if (is_geglu(p.output)) {
       part = within >= rows ? 1 : 0;
       if (p.expert_rows != 0) {
         const uint32_t expert = row / p.expert_rows;
@@ -377,8 +398,10 @@ class WeightLoader {
         : "memory");
   }
 
-  uint32_t next_ = 0;  // places begun by the products and caches so far
-  uint32_t own_;       // the next of them that is this warp's
+  uint32_t next_ = 0;    // places begun by the products and caches so far
+  uint32_t own_;         // the next of them that is this warp's
+  uint32_t number_ = 0;  // of the stage it loads for
+  const volatile uint32_t* begun_ = nullptr;
   uint32_t slot_inverse_;
   uint32_t slots_at_;
   Ring ring_;

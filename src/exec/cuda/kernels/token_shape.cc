@@ -37,34 +37,48 @@ bool possible(const TokenWeights& weights, uint32_t rows) {
   return rows > 0 && weights.rows % rows == 0 && (weights.run == 1 || rows >= 2);
 }
 
-// Time of a product in a block, in cycles. Warps take tasks in turn; many of them are bound by what they issue, a few
-// by what each waits for.
-double task_cost(const TokenWeights& weights, uint32_t rows, uint32_t blocks) {
-  constexpr double kTask = 110.0, kTurn = 14.0, kRow = 14.0;  // instructions
-  const uint32_t tasks = token_share(weights, rows, blocks);
-  const double turns = divide_up(weights.steps, token_lane_steps(weights.packing));
-  const double issued = (kTask + turns * (kTurn + rows * kRow)) * std::min(tasks, kTokenWarps) / 4.0;
-  const double waited = 600.0 + turns * (20.0 + 50.0 * rows);
-  const double rounds = tasks <= kTokenWarps ? 1.0 : 0.5 + double(tasks) / kTokenWarps;
-  return rounds * std::max(issued, waited);
-}
-
 double weight_bytes(const TokenWeights& weights) {
   return double(weights.rows) * weights.steps * packed_bytes(weights.packing).total();
 }
 
-// Share of the ring's bytes that hold weights while these products are under way. Those that a block has few bytes of
-// are there in time however they lie.
+// Products that a block has few bytes of are in the ring in time however they lie there.
+bool is_long(const TokenWeights& weights, uint32_t blocks) { return weight_bytes(weights) >= 64.0 * 1024 * blocks; }
+
+// Time of a product in a block, in cycles. Warps take tasks, or cuts of them, in turn; many of them are bound by what
+// they issue and by shared memory, a few by what each waits for. Measured on an H200. Of long products, those that use
+// their slots well are preferred.
+double task_cost(const TokenWeights& weights, const TokenTasks& tasks, uint32_t slot_bytes, uint32_t blocks) {
+  const bool four_bits = token_lane_steps(weights.packing) == 4;  // or five or six: 32 columns of a lane instead of 16
+  const uint32_t units = token_share(weights, tasks.rows, blocks) * tasks.cuts;
+  const double turns = divide_up(tasks.cut_steps, token_lane_steps(weights.packing));
+  const double issued =
+      (150.0 + turns * (36.0 + tasks.rows * (four_bits ? 51.0 : 21.0))) * std::min(units, kTokenWarps) / 4.0;
+  const double waited = 300.0 + turns * (60.0 + tasks.rows * (four_bits ? 150.0 : 68.0));
+  const double rounds = units <= kTokenWarps ? 1.0 : 0.5 + double(units) / kTokenWarps;
+  const double unused = 1.0 - double(slot_use(weights, tasks.rows, tasks.cut_steps)) / slot_bytes;
+  return rounds * std::max(issued, waited) * (is_long(weights, blocks) ? 1.0 + 0.3 * unused : 1.0);
+}
+
+// Share of the ring's bytes that hold weights while long products are under way.
 double filling(std::span<const TokenWeights> products, uint32_t slot_bytes, uint32_t blocks) {
-  constexpr double kLittle = 64.0 * 1024;
   double all = 0.0, slots = 0.0;
   for (const TokenWeights& weights : products) {
-    if (weight_bytes(weights) < kLittle * blocks && products.size() > 1) continue;
+    if (!is_long(weights, blocks) && products.size() > 1) continue;
     const TokenTasks tasks = token_tasks(weights, slot_bytes, blocks);
     all += weight_bytes(weights);
     slots += double(weights.rows) / tasks.rows * tasks.cuts;
   }
   return slots == 0.0 ? 1.0 : all / (slots * slot_bytes);
+}
+
+// Layers whose weights take little time compared with what their stages wait for one another: there it is the slowest
+// copy that counts, not how much is copied together. Experts cannot be loaded before they are chosen, so they are in a
+// hurry.
+bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
+  constexpr double kLongest = 450.0 * 1024;  // of the gate and up products of a block; measured on an H200
+  return std::all_of(products.begin(), products.end(), [&](const TokenWeights& weights) {
+    return weights.piece_steps == weights.steps && (weights.run == 1 || weight_bytes(weights) < kLongest * blocks);
+  });
 }
 
 }  // namespace
@@ -90,13 +104,14 @@ TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_
     }
     const uint32_t cut_steps = std::min(weights.steps, divide_up(units, cuts) * unit);
     if (slot_use(weights, rows, cut_steps) > slot_bytes && possible(weights, rows / 2)) continue;
-    if (rows > 2 && cuts > 1) continue;  // fewer rows in fewer cuts hold the slots for a shorter time
+    if (rows > kTokenCutRows && cuts > 1) continue;
     // A block without a task would not be waited for by those who write what it reads.
     if (weights.rows / rows < blocks && possible(weights, rows / 2)) continue;
-    const double cost = task_cost(weights, rows, blocks);
+    const TokenTasks candidate{rows, divide_up(weights.steps, cut_steps), cut_steps};
+    const double cost = task_cost(weights, candidate, slot_bytes, blocks);
     if (tasks.rows != 0 && cost >= least) continue;
     least = cost;
-    tasks = {rows, divide_up(weights.steps, cut_steps), cut_steps};
+    tasks = candidate;
   }
   return tasks;
 }
@@ -113,19 +128,22 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
     for (const TokenWeights& weights : products) {
       const TokenTasks tasks = token_tasks(weights, slot, blocks);
       memory.region_bytes = std::max(memory.region_bytes, activation_bytes(weights.packing, weights.steps));
-      fits = fits && slot_use(weights, tasks.rows, tasks.cut_steps) <= slot;
+      fits = fits && slot_use(weights, tasks.rows, tasks.cut_steps) <= slot && tasks.cuts <= kTokenMostCuts;
     }
     memory.region_bytes = divide_up(memory.region_bytes, 128) * 128;
     const uint32_t others = memory.total(d);
     if (!fits || others >= shared_memory) continue;
     memory.slots = std::min(kTokenMaxSlots, (shared_memory - others) / slot);
     if (memory.slots < kLeastSlots) continue;
-    const double held = memory.slots * slot * filling(products, slot, blocks);
+    // Warps without a slot of their own have to wait for one.
+    const double busy = 0.85 + 0.15 * std::min(1.0, double(memory.slots) / kTokenWarps);
+    const double held = memory.slots * slot * filling(products, slot, blocks) * busy;
     if (held > most) {
       most = held;
       best = memory;
     }
   }
+  if (short_layers(products, blocks)) best.under_way = kTokenSlotsUnderWay;
   return best;
 }
 

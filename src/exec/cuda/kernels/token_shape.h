@@ -11,18 +11,22 @@ namespace carat::cuda {
 inline constexpr uint32_t kTokenThreads = 512;  // of a block that compute
 inline constexpr uint32_t kTokenLoaders = 128;  // threads besides: registers are handed over by four warps at a time
 inline constexpr uint32_t kTokenWarps = kTokenThreads / 32;
-inline constexpr uint32_t kTokenLoaderWarps = 3;  // that may copy weights, slots in turn; the fourth describes stages
-inline constexpr uint32_t kTokenMostRows = 8;     // weight rows a warp multiplies together
-inline constexpr uint32_t kTokenWindow = 8;       // descriptions of stages in shared memory
-inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
-inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
-inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
-inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
-inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kinds of layers together
+inline constexpr uint32_t kTokenLoaderWarps = 3;    // that may copy weights, slots in turn; the fourth describes stages
+inline constexpr uint32_t kTokenMostRows = 8;       // weight rows a warp multiplies together
+inline constexpr uint32_t kTokenCutRows = 2;        // at most, where rows are cut
+inline constexpr uint32_t kTokenMostCuts = 32;      // of a row
+inline constexpr uint32_t kTokenWindow = 8;         // descriptions of stages in shared memory
+inline constexpr uint32_t kTokenMaxSlots = 32;      // of the ring of weights
+inline constexpr uint32_t kTokenSlotsAhead = 3;     // of them, copied to at once for stages that have not begun
+inline constexpr uint32_t kTokenSlotsUnderWay = 4;  // and at most where layers are short
+inline constexpr uint32_t kTokenTile = 64;          // positions attention takes at a time
+inline constexpr uint32_t kTokenMaxHeads = 16;      // query heads of a KV head
+inline constexpr uint32_t kTokenMaxPle = 256;       // per-layer embedding width
+inline constexpr uint32_t kTokenMaxPairs = 512;     // rotation angles of both kinds of layers together
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
 inline constexpr uint32_t kTokenStageBytes = 368;     // at least what the description of a stage takes
-inline constexpr uint32_t kTokenSharedBytes = 14848;  // at least what a block needs besides the parts below
+inline constexpr uint32_t kTokenSharedBytes = 13952;  // at least what a block needs besides the parts below
 // The residual stream: columns a thread has at a time, and how often it has so many at most.
 inline constexpr uint32_t kTokenThreadColumns = 8, kTokenStreamPieces = 2;
 inline constexpr uint32_t kTokenWidestStream = kTokenStreamPieces * kTokenThreads * kTokenThreadColumns;
@@ -43,6 +47,9 @@ struct alignas(16) TaggedRun {  // 16 values, rounded as products want them
   uint32_t words[3][4];
 };
 inline constexpr uint32_t kTokenRun = 16;
+// Results of GEGLU up to that many travel as words, so that blocks may divide them anywhere; longer ones as runs, which
+// are three quarters as long and rounded already.
+inline constexpr uint32_t kTokenMostWords = 12288;
 inline constexpr uint32_t kTokenVersions = 255;  // of a buffer in a token at most
 
 // The weights of one product.
@@ -78,6 +85,7 @@ struct TokenMemory {
   uint32_t slot_bytes = 0, slots = 0;  // slots 0: too little shared memory
   uint32_t region_bytes = 0;
   uint32_t loaders = kTokenLoaderWarps;  // warps that copy
+  uint32_t under_way = kTokenMaxSlots;   // slots that are copied to at once where a stage waits for them
   uint32_t total(uint32_t d) const { return slots * slot_bytes + region_bytes + d * 4 + kTokenSharedBytes; }
 };
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory);
