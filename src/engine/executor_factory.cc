@@ -13,11 +13,14 @@ namespace carat::engine {
 
 namespace {
 #ifdef CARAT_HAVE_CUDA
+// Whoever built for GPUs expects one to be used.
+constexpr spdlog::level::level_enum kNoGpu = spdlog::level::warn;
 std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model> model,
                                          const exec::ExecutorOptions& options, const LoadProgress& progress) {
   return exec::make_cuda_executor(std::move(model), options, progress);
 }
 #else
+constexpr spdlog::level::level_enum kNoGpu = spdlog::level::info;
 std::unique_ptr<exec::Executor> make_gpu(std::shared_ptr<const model::Model>, const exec::ExecutorOptions&,
                                          const LoadProgress&) {
   fail(ErrorCode::kUnsupported,
@@ -43,9 +46,7 @@ std::unique_ptr<exec::Executor> make_auto(std::shared_ptr<const model::Model> mo
     // number of layers was left open; what was asked for is not dropped.
     const bool too_small = error.code() == ErrorCode::kOutOfMemory && !options.gpu_layers;
     if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kDevice && !too_small) throw;
-    if (options.log) {
-      options.log->log(too_small ? spdlog::level::warn : spdlog::level::info, "using the CPU: {}", error.what());
-    }
+    if (options.log) options.log->log(kNoGpu, "using the CPU: {} (with --device cpu nothing is said)", error.what());
   }
   return exec::make_cpu_executor(std::move(model), with_chunk(options));
 }

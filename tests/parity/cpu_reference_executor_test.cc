@@ -83,6 +83,27 @@ std::string setting_name(const testing::TestParamInfo<std::tuple<TinyKind, Setti
                      quant::info(setting.cache).name);
 }
 
+// Gemma's activations are large where no norm has been yet: nothing may hold them in fp16.
+TEST(CpuOnLargeValues, AreHeldBeyondFp16) {
+  for (const TinyKind kind : test::kTinyKinds) {
+    for (const Format format : {Format::kBF16, Format::kQ8_0, Format::kQ4_0}) {
+      const auto model = test::tiny_model_of_large_values(kind, 32, format);
+      const auto plain = test::tiny_model(kind, 32, format);
+      ExecutorOptions options;
+      options.context = 128;
+      options.chunk = 64;
+      const auto tokens = test::random_tokens(model->config().V, 60, 3);
+      const auto reference = make_reference_executor(model, options), small = make_reference_executor(plain, options);
+      const auto executor = make_cpu_executor(model, options);
+      const Logits expected = feed(*reference, 0, std::span<const int32_t>(tokens), 64, 0);
+      // The large values end at norms: the model is the one it was.
+      EXPECT_LT(relative_error(feed(*small, 0, std::span<const int32_t>(tokens), 64, 0), expected), 1e-4);
+      EXPECT_LT(relative_error(feed(*executor, 0, std::span<const int32_t>(tokens), 64, 0), expected), 3e-3)
+          << test::tiny_name(kind) << " " << quant::info(format).name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(EveryKind, CpuAgainstReference,
                          testing::Combine(testing::ValuesIn(test::kTinyKinds), testing::ValuesIn(kSettings)),
                          setting_name);

@@ -117,6 +117,31 @@ TEST_P(CudaExecutorTest, IntegerProductsAreCloseToTheReference) {
   }
 }
 
+// Gemma's activations are large where no norm has been yet: every way holds what fp16 could not.
+TEST_P(CudaExecutorTest, ValuesBeyondFp16AreHeld) {
+  for (const Format format : {Format::kBF16, Format::kQ8_0, Format::kQ4_0}) {
+    const auto model = test::tiny_model_of_large_values(GetParam(), 32, format);
+    const auto tokens = some_tokens(90, model->config().V, 3);
+    const auto reference = make_reference_executor(model, options_for(128));
+    const test::Logits expected = test::feed(*reference, 0, tokens, 128, 0);
+    struct Way {
+      uint32_t chunk;
+      std::string kernels;
+      double tolerance;
+    };
+    std::vector<Way> ways = {{90, "", wide_tolerance(GetParam())},  {33, "batch=gemm", wide_tolerance(GetParam())},
+                             {5, "", batch_tolerance(GetParam())},  {3, "", narrow_tolerance(GetParam())},
+                             {1, "", narrow_tolerance(GetParam())}, {1, "decode=matvec", narrow_tolerance(GetParam())}};
+    if (format != Format::kBF16) ways.push_back({90, "gemm=mmq,batch=gemm", wide_tolerance(GetParam())});
+    for (const Way& way : ways) {
+      const double error = relative_error(run(model, tokens, way.chunk, way.kernels), expected);
+      std::printf("%s %s chunk %u %s: relative error %.2e\n", std::string(test::tiny_name(GetParam())).c_str(),
+                  std::string(quant::info(format).name).c_str(), way.chunk, way.kernels.c_str(), error);
+      EXPECT_LT(error, way.tolerance) << quant::info(format).name << " chunk " << way.chunk << " " << way.kernels;
+    }
+  }
+}
+
 TEST_P(CudaExecutorTest, ChunksDoNotMatter) {
   const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
   const auto tokens = some_tokens(300, model->config().V, 5);

@@ -275,4 +275,21 @@ std::shared_ptr<const model::Model> tiny_model(TinyKind kind, uint32_t widths, q
   return load_draft(tiny_draft(tiny_shape(kind, widths), format, seed));
 }
 
+std::shared_ptr<const model::Model> tiny_model_of_large_values(TinyKind kind, uint32_t widths, quant::Format format) {
+  constexpr float kGain = 131072.0f;  // a power of two: every format rounds as before
+  GgufDraft draft = tiny_draft(tiny_shape(kind, widths), format);
+  size_t grown = 0;
+  for (GgufDraft::Tensor& tensor : draft.tensors) {
+    const auto is = [&](std::string_view name) { return tensor.name.ends_with(std::string(name) + ".weight"); };
+    if (!is(".attn_q") && !is(".attn_k") && !is(".attn_v") && !is(".attn_output") && !is(".ffn_up") &&
+        !is(".ffn_up_exps") && !is(".ffn_down_exps") && !is(".proj")) {
+      continue;
+    }
+    for (float& value : tensor.values) value *= kGain;
+    ++grown;
+  }
+  if (grown == 0) throw std::logic_error("no tensor of the draft was made larger");
+  return load_draft(draft);
+}
+
 }  // namespace carat::test
