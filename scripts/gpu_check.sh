@@ -65,7 +65,10 @@ for what in "${@:-build test}"; do
         for tool in memcheck synccheck racecheck; do
           for program in "$BUILD"/tests/exec/cuda/*_test; do
             case $program in *plan_test) continue ;; esac
-            echo "$tool $(basename "$program"): $(compute-sanitizer --tool $tool "$program" --gtest_filter='*Small*-GemmTest*:Fp8ProductTest*' 2>&1 | tail -1)"
+            # Tests of too little memory ask for calls to fail.
+            flags=(--tool $tool)
+            [ $tool = memcheck ] && flags+=(--report-api-errors no)
+            echo "$tool $(basename "$program"): $(compute-sanitizer "${flags[@]}" "$program" --gtest_filter='*Small*-GemmTest*:Fp8ProductTest*' 2>&1 | tail -1)"
           done
         done ;;
       bench) bench ;;
