@@ -7,13 +7,16 @@
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/made_up_gpus.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/plans.h"
 #include "exec/executor.h"
 
 namespace carat::cuda {
 namespace {
 
+using test::decision;
 using test::made_up_gpu;
 using test::model_of;
+using test::request_of;
 using testing::HasSubstr;
 
 GemmChoice choose(const model::Model& model, uint32_t capability, std::string_view wishes, bool copies = true) {
@@ -21,18 +24,7 @@ GemmChoice choose(const model::Model& model, uint32_t capability, std::string_vi
 }
 
 Plan plan_for(const model::Model& model, const GpuFacts& gpu, std::string_view kernels, uint32_t context = 4096) {
-  PlanRequest request;
-  request.gpu_layers = exec::kAllLayers;
-  request.context = context;
-  request.kernels = exec::KernelChoices::parse(kernels);
-  return make_plan(model, gpu, request);
-}
-
-std::string decision(const Plan& plan, std::string_view slot) {
-  for (const KernelDecision& made : plan.kernels) {
-    if (made.slot == slot) return made.name;
-  }
-  return "";
+  return make_plan(model, gpu, request_of(context, kernels));
 }
 
 TEST(GemmChoice, CardsWithFastIntegersReadQuantisedWeights) {

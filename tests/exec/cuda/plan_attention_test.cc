@@ -8,22 +8,17 @@
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/made_up_gpus.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/plans.h"
 #include "exec/executor.h"
 
 namespace carat::cuda {
 namespace {
 
+using test::decision;
 using test::made_up_gpu;
 using test::model_of;
+using test::request_of;
 using testing::HasSubstr;
-
-PlanRequest request_of(uint32_t context, std::string_view kernels = "") {
-  PlanRequest request;
-  request.gpu_layers = exec::kAllLayers;
-  request.context = context;
-  request.kernels = exec::KernelChoices::parse(kernels);
-  return request;
-}
 
 TEST(PlanAttention, AQuantisedCacheTakesHalfAndFitsTwiceTheContext) {
   const model::Model& model = model_of("12b", "q4_0");
@@ -53,13 +48,6 @@ TEST(PlanAttention, CacheTypesTheKernelsDoNotHaveAreRefused) {
       EXPECT_THAT(error.what(), HasSubstr("-ctk"));
     }
   }
-}
-
-std::string decision(const Plan& plan, std::string_view slot) {
-  for (const KernelDecision& made : plan.kernels) {
-    if (made.slot == slot) return made.name;
-  }
-  return "";
 }
 
 TEST(PlanAttention, LongPromptsAreSparseOnlyWhenAskedFor) {

@@ -6,30 +6,24 @@
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/made_up_gpus.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/plans.h"
 #include "exec/executor.h"
 
 namespace carat::cuda {
 namespace {
 
+using test::decision;
 using test::made_up_gpu;
 using test::made_up_gpus;
 using test::model_of;
+using test::request_of;
 using testing::HasSubstr;
 
 Plan plan_for(const model::Model& model, const GpuFacts& gpu, std::string_view kernels,
               std::optional<uint32_t> layers = exec::kAllLayers) {
-  PlanRequest request;
+  PlanRequest request = request_of(4096, kernels);
   request.gpu_layers = layers;
-  request.context = 4096;
-  request.kernels = exec::KernelChoices::parse(kernels);
   return make_plan(model, gpu, request);
-}
-
-std::string decision(const Plan& plan, std::string_view slot) {
-  for (const KernelDecision& made : plan.kernels) {
-    if (made.slot == slot) return made.name;
-  }
-  return "";
 }
 
 std::string refusal(const model::Model& model, const GpuFacts& gpu, std::string_view kernels,

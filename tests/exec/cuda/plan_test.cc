@@ -10,33 +10,22 @@
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/made_up_gpus.h"
+#include "exec/cuda/plans.h"
 #include "exec/executor.h"
 #include "model/kv_layout.h"
 
 namespace carat::cuda {
 namespace {
 
+using test::decision;
 using test::made_up_gpu;
 using test::made_up_gpus;
 using test::model_of;
+using test::request_of;
 using testing::HasSubstr;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// Here the model is on the GPU as a whole; plan_split_test.cc has the cards that are too small for that.
-PlanRequest request_of(uint32_t context, std::string_view kernels = "") {
-  PlanRequest request;
-  request.gpu_layers = exec::kAllLayers;
-  request.context = context;
-  request.kernels = exec::KernelChoices::parse(kernels);
-  return request;
-}
-
-std::string decision(const Plan& plan, std::string_view slot) {
-  for (const KernelDecision& made : plan.kernels) {
-    if (made.slot == slot) return made.name;
-  }
-  return "";
-}
+// Models are on the GPU as a whole here; plan_split_test.cc has the cards that are too small for that.
 
 struct Shape {
   std::string preset, recipe;

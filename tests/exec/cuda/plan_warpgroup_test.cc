@@ -6,6 +6,7 @@
 #include "exec/cuda/hollow_models.h"
 #include "exec/cuda/made_up_gpus.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/plans.h"
 #include "exec/executor.h"
 
 namespace carat::cuda {
@@ -13,14 +14,11 @@ namespace {
 
 using test::made_up_gpu;
 using test::model_of;
+using test::request_of;
 using testing::HasSubstr;
 
 Plan plan_for(const model::Model& model, const GpuFacts& gpu, std::string_view kernels = "") {
-  PlanRequest request;
-  request.gpu_layers = exec::kAllLayers;
-  request.context = 4096;
-  request.kernels = exec::KernelChoices::parse(kernels);
-  return make_plan(model, gpu, request);
+  return make_plan(model, gpu, request_of(4096, kernels));
 }
 
 const KernelDecision& decision(const Plan& plan, std::string_view slot) {
