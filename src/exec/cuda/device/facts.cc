@@ -1,6 +1,7 @@
 #include "exec/cuda/device/facts.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/kernels/gemm.h"
@@ -8,11 +9,25 @@
 
 namespace carat::cuda {
 
+namespace {
+
+// What keeps the runtime from finding a GPU, in words that say what to do.
+std::string no_gpu_reason(cudaError_t status) {
+  if (status == cudaSuccess || status == cudaErrorNoDevice) return "there is none in this machine";
+  if (status != cudaErrorInsufficientDriver) return cudaGetErrorString(status);
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "there is no NVIDIA driver";
+  return fmt::format("the NVIDIA driver is for CUDA {}.{} at most and carat was built with {}.{}; a newer driver helps",
+                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+}  // namespace
+
 std::optional<GpuFacts> query_gpu(std::string* why) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    if (why != nullptr) *why = status == cudaSuccess ? "no CUDA device is present" : cudaGetErrorString(status);
+    if (why != nullptr) *why = no_gpu_reason(status);
     cudaGetLastError();
     return std::nullopt;
   }
