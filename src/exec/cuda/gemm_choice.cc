@@ -1,7 +1,5 @@
 #include "exec/cuda/gemm_choice.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "exec/cuda/kernels/fp8.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
@@ -19,6 +17,19 @@ bool integers_win(uint32_t capability) { return capability == 86 || capability =
 // Cards on which they are twice as fast: no gain, unless the library had to unpack its weights for every product.
 bool integers_win_over_unpacking(uint32_t capability) { return capability == 80; }
 
+// Whether `reads` holds for a dense product of the layers from `first_layer` on.
+template <typename Reads>
+bool any_dense_product(const model::Model& model, uint32_t first_layer, const Reads& reads) {
+  for (uint32_t i = first_layer; i < model.config().L; ++i) {
+    const model::LayerWeights& layer = model.weights().layers[i];
+    if (reads({&layer.attn_q, &layer.attn_k, &layer.attn_v}) || reads({&layer.attn_output}) ||
+        reads({&layer.ffn_gate, &layer.ffn_up}) || reads({&layer.ffn_down})) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void check_fp8(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,
                uint32_t first_layer) {
   if (wishes.find("gemm") != "fp8") return;
@@ -28,7 +39,7 @@ void check_fp8(const model::Model& model, const GpuFacts& gpu, const exec::Kerne
          "leave it out",
          gpu.name, gpu.capability / 10, gpu.capability % 10);
   }
-  if (!fp8_has_work(model, first_layer)) {
+  if (!any_dense_product(model, first_layer, fp8_reads)) {
     fail(ErrorCode::kBadArgument,
          "--kernels gemm=fp8 is not possible: it needs widths in multiples of {}, and no product of the model's layers "
          "has them",
@@ -64,46 +75,16 @@ void check_wishes(const exec::KernelChoices& wishes, bool has_work) {
 }  // namespace
 
 bool mmq_reads(std::initializer_list<const model::Matrix*> matrices) {
-  const auto quantised = [](const model::Matrix* m) { return m->empty() || mmq_supports(packing_of(m->format)); };
-  const auto there = [](const model::Matrix* m) { return !m->empty(); };
-  return std::any_of(matrices.begin(), matrices.end(), there) &&
-         std::all_of(matrices.begin(), matrices.end(), quantised);
+  return reads_all(matrices, [](const model::Matrix& m) { return mmq_supports(packing_of(m.format)); });
 }
 
 bool wgmma_reads(std::initializer_list<const model::Matrix*> matrices) {
-  const auto readable = [](const model::Matrix* m) {
-    return m->empty() || wgmma_reads(packing_of(m->format), m->rows, m->cols);
-  };
-  const auto there = [](const model::Matrix* m) { return !m->empty(); };
-  return std::any_of(matrices.begin(), matrices.end(), there) &&
-         std::all_of(matrices.begin(), matrices.end(), readable);
-}
-
-bool fp8_has_work(const model::Model& model, uint32_t first_layer) {
-  for (uint32_t i = first_layer; i < model.config().L; ++i) {
-    const model::LayerWeights& layer = model.weights().layers[i];
-    if (fp8_reads({&layer.attn_q, &layer.attn_k, &layer.attn_v}) || fp8_reads({&layer.attn_output}) ||
-        fp8_reads({&layer.ffn_gate, &layer.ffn_up}) || fp8_reads({&layer.ffn_down})) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool mmq_has_work(const model::Model& model, uint32_t first_layer) {
-  for (uint32_t i = first_layer; i < model.config().L; ++i) {
-    const model::LayerWeights& layer = model.weights().layers[i];
-    if (mmq_reads({&layer.attn_q, &layer.attn_k, &layer.attn_v}) || mmq_reads({&layer.attn_output}) ||
-        mmq_reads({&layer.ffn_gate, &layer.ffn_up}) || mmq_reads({&layer.ffn_down})) {
-      return true;
-    }
-  }
-  return false;
+  return reads_all(matrices, [](const model::Matrix& m) { return wgmma_reads(packing_of(m.format), m.rows, m.cols); });
 }
 
 GemmChoice choose_gemm(const model::Model& model, const GpuFacts& gpu, const exec::KernelChoices& wishes,
                        uint32_t first_layer, bool bf16_copies) {
-  const bool has_work = mmq_has_work(model, first_layer);
+  const bool has_work = any_dense_product(model, first_layer, mmq_reads);
   check_wishes(wishes, has_work);
   check_fp8(model, gpu, wishes, first_layer);
   GemmChoice choice;

@@ -26,12 +26,6 @@ struct GemmChoice {
 
 // Whether matrices that are multiplied with the same activations can all be read quantised.
 bool mmq_reads(std::initializer_list<const model::Matrix*> matrices);
-// Whether that holds for any product of the layers from `first_layer` on.
-bool mmq_has_work(const model::Model& model, uint32_t first_layer);
-
-// Whether e4m3 products can read any group of the layers from `first_layer` on.
-bool fp8_has_work(const model::Model& model, uint32_t first_layer);
-
 // Whether warpgroup products can read all of them as they are packed.
 bool wgmma_reads(std::initializer_list<const model::Matrix*> matrices);
 

@@ -50,11 +50,7 @@ bool packed_expert_down(const model::LayerWeights& layer) {
 }
 
 bool fp8_reads(std::initializer_list<const model::Matrix*> matrices) {
-  const auto there = [](const model::Matrix* m) { return !m->empty(); };
-  const auto fits = [](const model::Matrix* m) {
-    return m->empty() || (m->rows % kFp8Unit == 0 && fp8_columns_fit(m->cols));
-  };
-  return std::any_of(matrices.begin(), matrices.end(), there) && std::all_of(matrices.begin(), matrices.end(), fits);
+  return reads_all(matrices, [](const model::Matrix& m) { return m.rows % kFp8Unit == 0 && fp8_columns_fit(m.cols); });
 }
 
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {

@@ -35,7 +35,19 @@ struct WeightBytes {
 bool packed_expert_gate_up(const model::LayerWeights& layer);
 bool packed_expert_down(const model::LayerWeights& layer);
 
-// Whether e4m3 products can read matrices that are multiplied with the same activations.
+// Whether a product can read matrices that are multiplied with the same activations: there is one, and `reads` holds
+// for each that is there.
+template <typename Reads>
+bool reads_all(std::initializer_list<const model::Matrix*> matrices, const Reads& reads) {
+  bool any = false;
+  for (const model::Matrix* matrix : matrices) {
+    if (matrix->empty()) continue;
+    if (!reads(*matrix)) return false;
+    any = true;
+  }
+  return any;
+}
+// E4m3 products.
 bool fp8_reads(std::initializer_list<const model::Matrix*> matrices);
 
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer);
