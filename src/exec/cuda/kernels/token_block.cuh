@@ -20,9 +20,11 @@ struct PendingRun {
 inline constexpr uint32_t kPendingRuns = 16;
 static_assert(kTokenMaxSlots + kTokenWarps < (kPendingRuns - 1) * (2 * kTokenRun / kTokenMostRows));
 
-// Sums of cuts of tasks until all of a task's are there. Units (cuts of tasks) of a block are at most a ring apart.
+// Sums of cuts of tasks until all of a task's are there. Units (cuts of tasks) that warps are at are at most a ring and
+// the number of warps apart: a warp that puts sums together has left its slot, but not taken its next.
 inline constexpr uint32_t kPendingUnits = 64, kPendingTasks = 32;
-static_assert(kPendingUnits >= kTokenMaxSlots + kTokenMostCuts && kPendingTasks > kTokenMaxSlots / 2 + 1);
+static_assert(kPendingUnits >= kTokenMaxSlots + kTokenWarps + kTokenMostCuts &&
+              kPendingTasks > (kTokenMaxSlots + kTokenWarps) / 2 + 1);
 struct PendingCuts {
   float sums[kPendingUnits][kTokenCutRows];
   uint32_t made[kPendingTasks];
