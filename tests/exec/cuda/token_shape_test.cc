@@ -96,9 +96,12 @@ TEST(TokenShape, EveryBlockHasATaskWhereThereAreRowsForIt) {
 
 // What a few slots under way are for: layers in which stages wait for one another more than for the memory.
 TEST(TokenShape, CopiesOfShortLayersAreHeldBack) {
-  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, kTokenSlotsUnderWay);
-  EXPECT_EQ(token_memory(e4b(Packing::kBF16), 2560, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
-  EXPECT_EQ(token_memory(dense_31b(Packing::kQ4), 5376, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
+  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, 4u);
+  EXPECT_EQ(token_memory(e4b(Packing::kQ4), 2560, kBlocks, kH200Shared).under_way, 3u);
+  const TokenMemory floats = token_memory(e4b(Packing::kBF16), 2560, kBlocks, kH200Shared);
+  EXPECT_EQ(floats.under_way, 64 * 1024 / floats.slot_bytes);
+  const TokenMemory dense = token_memory(dense_31b(Packing::kQ4), 5376, kBlocks, kH200Shared);
+  EXPECT_EQ(dense.under_way, 64 * 1024 / dense.slot_bytes);
   std::vector<TokenWeights> products = e4b(Packing::kQ8);
   products.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});  // experts' rows, put together
   EXPECT_EQ(token_memory(products, 2560, kBlocks, kH200Shared).under_way, kTokenMaxSlots);

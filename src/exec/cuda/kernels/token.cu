@@ -19,33 +19,37 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
 }
 
 // What this block does in a stage.
-[[maybe_unused]] __device__ __forceinline__ void decide(WindowStage& now, uint32_t d, uint32_t position) {
-  now.rows = 0;
-  now.routes = now.takes_factors = false;
-  if (now.stage.kind == TokenKind::kPerLayerInputs) {
-    now.start = StageStart::kPerLayerInputs;
-  } else if (now.stage.kind == TokenKind::kProduct) {
+[[maybe_unused]] __device__ __forceinline__ void decide(WindowStage& now, const TokenJob& job, uint32_t position) {
+  uint32_t product = kNoProduct, flags = 0;
+  StageStart start = StageStart::kPerLayerInputs;
+  if (now.stage.kind == TokenKind::kProduct) {
     const TokenProduct& p = now.stage.product;
     now.list = task_list(p);
     now.layout = slot_layout(p, packed_bytes(p.packing));
-    now.start = start_of(p, d);
-    now.rows = p.expert_steps != 0 ? kExpertRows : static_cast<uint8_t>(p.task.rows);
-    now.packing = p.packing;
-    now.routes = p.router != nullptr;
-    now.takes_factors = p.output == TokenOutput::kGeluTimes;
-  } else {
+    now.warps = is_geglu(p.output) ? job.memory.geglu_warps : job.memory.warps;
+    now.turn_tasks = now.warps / p.task.cuts;
+    now.turn_cuts = now.warps % p.task.cuts;
+    now.cuts_inverse = (256 + p.task.cuts - 1) / p.task.cuts;
+    start = start_of(p, job.d);
+    product = product_code(p.packing, row_code(p));
+    if (p.router != nullptr) flags |= StageCall::kRoutes;
+    if (p.output == TokenOutput::kGeluTimes) flags |= StageCall::kTakesFactors;
+  } else if (now.stage.kind != TokenKind::kPerLayerInputs) {
     now.share = attention_share(now.stage.attention, position);
-    now.start = now.stage.kind == TokenKind::kAttention ? attention_start(now.stage.attention, now.share)
-                : now.share.splits > 1                  ? StageStart::kCombine
-                                                        : StageStart::kNothing;
+    start = now.stage.kind == TokenKind::kAttention ? attention_start(now.stage.attention, now.share)
+            : now.share.splits > 1                  ? StageStart::kCombine
+                                                    : StageStart::kNothing;
+    if (start == StageStart::kNothing) flags |= StageCall::kIdle;
   }
+  now.call.bits = static_cast<uint32_t>(start) | product << 8 | flags;
 }
 
 // Asks for what attention will read itself, stages ahead of it: since the last token, all weights have passed through
 // the L2 cache.
 [[maybe_unused]] __device__ __forceinline__ void prefetch_cache(const WindowStage& now, uint32_t sequence,
                                                                 uint32_t lane) {
-  if (now.start != StageStart::kAttention256 && now.start != StageStart::kAttention512) return;
+  const StageStart start = now.call.start();
+  if (start != StageStart::kAttention256 && start != StageStart::kAttention512) return;
   const TokenAttention& a = now.stage.attention;
   const AttentionShare& share = now.share;
   const uint64_t plane = static_cast<uint64_t>(sequence * a.shape.Hkv + share.kv_head) * a.kv.slots;
@@ -82,7 +86,7 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
     WindowStage& to = shared.window[index % kTokenWindow];
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
-    if (lane == 0) decide(to, job.d, position);
+    if (lane == 0) decide(to, job, position);
     __syncwarp();
     prefetch_cache(to, shared.sequence, lane);
     if (lane == 0) barrier_arrive(shared_address(shared.described + index % kTokenWindow));
@@ -172,24 +176,14 @@ __device__ __noinline__ void take_factors(uint32_t stage) {
       await(p.factors + now.list.first * p.task.rows + row, version_tag(shared.serial, p.factors_version));
 }
 
-// The activations of a product.
+// The activations of a product. What is common comes first.
 __device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
-  switch (start) {
-    case StageStart::kResidual:
-      return residual_activations<1, false>(stage);
-    case StageStart::kWideResidual:
-      return residual_activations<kTokenStreamPieces, false>(stage);
-    case StageStart::kMixture:
-      return residual_activations<1, true>(stage);
-    case StageStart::kWideMixture:
-      return residual_activations<kTokenStreamPieces, true>(stage);
-    case StageStart::kVector:
-      return vector_activations(stage);
-    case StageStart::kRuns:
-      return run_activations(stage);
-    default:
-      return;
-  }
+  if (start == StageStart::kVector) return vector_activations(stage);
+  if (start == StageStart::kResidual) return residual_activations<1, false>(stage);
+  if (start == StageStart::kWideResidual) return residual_activations<kTokenStreamPieces, false>(stage);
+  if (start == StageStart::kRuns) return run_activations(stage);
+  if (start == StageStart::kMixture) return residual_activations<1, true>(stage);
+  if (start == StageStart::kWideMixture) return residual_activations<kTokenStreamPieces, true>(stage);
 }
 
 // Stages that are no products.
@@ -201,33 +195,24 @@ __device__ __forceinline__ void other_stage(StageStart start, uint32_t stage) {
 
 // The product of a stage, by the code made for its packing and the rows of a task.
 template <Packing kPacking>
-__device__ __forceinline__ void multiply_rows(uint32_t rows, uint32_t stage) {
-  if (rows == 1) return multiply_tasks<kPacking, 1, false>(stage);
-  if (rows == 2) return multiply_tasks<kPacking, 2, false>(stage);
-  if (rows == 4) return multiply_tasks<kPacking, 4, false>(stage);
-  if (rows == 8) return multiply_tasks<kPacking, 8, false>(stage);
+__device__ __forceinline__ void multiply_rows(uint32_t code, uint32_t stage) {
+  if (code == 1) return multiply_tasks<kPacking, 2, false>(stage);
+  if (code == 2) return multiply_tasks<kPacking, 4, false>(stage);
+  if (code == 0) return multiply_tasks<kPacking, 1, false>(stage);
+  if (code == 3) return multiply_tasks<kPacking, 8, false>(stage);
   if constexpr (!is_float_packing(kPacking)) multiply_tasks<kPacking, 2, true>(stage);
 }
-
-__device__ __forceinline__ void multiply(Packing packing, uint32_t rows, uint32_t stage) {
-  switch (packing) {
-    case Packing::kQ8:
-      return multiply_rows<Packing::kQ8>(rows, stage);
-    case Packing::kQ4:
-      return multiply_rows<Packing::kQ4>(rows, stage);
-    case Packing::kQ4K:
-      return multiply_rows<Packing::kQ4K>(rows, stage);
-    case Packing::kQ5K:
-      return multiply_rows<Packing::kQ5K>(rows, stage);
-    case Packing::kQ6K:
-      return multiply_rows<Packing::kQ6K>(rows, stage);
-    case Packing::kF16:
-      return multiply_rows<Packing::kF16>(rows, stage);
-    case Packing::kBF16:
-      return multiply_rows<Packing::kBF16>(rows, stage);
-    case Packing::kF32:
-      return multiply_rows<Packing::kF32>(rows, stage);
-  }
+__device__ __forceinline__ void multiply(uint32_t product, uint32_t stage) {
+  const auto in = [product](Packing packing) { return product < product_code(packing, kProductRows); };
+  const auto code = [product](Packing packing) { return product - product_code(packing, 0); };
+  if (in(Packing::kQ8)) return multiply_rows<Packing::kQ8>(code(Packing::kQ8), stage);
+  if (in(Packing::kQ4)) return multiply_rows<Packing::kQ4>(code(Packing::kQ4), stage);
+  if (in(Packing::kQ4K)) return multiply_rows<Packing::kQ4K>(code(Packing::kQ4K), stage);
+  if (in(Packing::kQ5K)) return multiply_rows<Packing::kQ5K>(code(Packing::kQ5K), stage);
+  if (in(Packing::kQ6K)) return multiply_rows<Packing::kQ6K>(code(Packing::kQ6K), stage);
+  if (in(Packing::kF16)) return multiply_rows<Packing::kF16>(code(Packing::kF16), stage);
+  if (in(Packing::kBF16)) return multiply_rows<Packing::kBF16>(code(Packing::kBF16), stage);
+  multiply_rows<Packing::kF32>(code(Packing::kF32), stage);
 }
 
 // The next stage of this warp. Where it stands is in shared memory: attention takes all registers there are.
@@ -242,16 +227,18 @@ __device__ __forceinline__ void multiply(Packing packing, uint32_t rows, uint32_
     *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
     if (shared.trace != nullptr) shared.trace[index] = clock64();
   }
-  const WindowStage& now = shared.window[stage];
-  if (now.rows == 0 && now.start == StageStart::kNothing) return;
+  const StageCall call = shared.window[stage].call;
+  if (call.has(StageCall::kIdle)) return;
   // Some may come from a product, whose activations lie where the next ones will. To wait for other blocks before that
   // would only take bandwidth from them.
   token_barrier();
-  if (now.rows == 0) return other_stage(now.start, stage);
-  if (now.routes && threadIdx.x < 32) route(stage);
-  if (now.takes_factors) take_factors(stage);
-  prepare(now.start, stage);
-  multiply(now.packing, now.rows, stage);
+  if (call.product() == kNoProduct) return other_stage(call.start(), stage);
+  if (call.has(StageCall::kRoutes | StageCall::kTakesFactors)) {
+    if (call.has(StageCall::kTakesFactors)) take_factors(stage);
+    if (call.has(StageCall::kRoutes) && threadIdx.x < 32) route(stage);
+  }
+  prepare(call.start(), stage);
+  multiply(call.product(), stage);
 }
 
 // Registers of a thread that computes and of one that loads or describes; together what a block begins with.

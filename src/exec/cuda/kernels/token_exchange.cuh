@@ -86,7 +86,7 @@ __device__ __forceinline__ FourWords load4_tagged(const TaggedWord* at) {
   return v;
 }
 // Before asking again: all blocks ask for the same few lines, and who still computes needs the same paths.
-__device__ __forceinline__ void pause_before_asking() { __nanosleep(64); }
+__device__ __forceinline__ void pause_before_asking() { __nanosleep(200); }
 
 // `words`: what was there a moment ago.
 __device__ __forceinline__ float4 await4(const TaggedWord* at, uint32_t tag, FourWords words) {

@@ -308,6 +308,16 @@ __device__ __forceinline__ void find_factors(const TokenProduct& p, uint32_t ind
   }
 }
 
+// Counts the warps that have put their part of something in shared memory. Who counts sees what those before it put.
+__device__ __forceinline__ uint32_t count_up(uint32_t& made) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "r"(shared_address(&made))
+               : "memory");
+  return before;
+}
+
 // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
 __device__ __forceinline__ uint32_t rounded_bits(float x, float inverse) {
   return __float_as_uint(x * inverse + 12582912.0f);
@@ -363,13 +373,12 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, uint32_t t
   PendingRun& run = shared.runs[index % kPendingRuns];
   if (holds) {
     run.values[task % kTasks * (kRows / 2) + within] = value;
-    __threadfence_block();
   }
   __syncwarp();
   uint32_t before = 0;
-  if (lane == 0) before = atomicAdd_block(&run.made, 1);
+  if (lane == 0) before = count_up(run.made);
   if (__shfl_sync(0xffffffffu, before, 0) != kTasks - 1) return;
-  __threadfence_block();
+  __syncwarp();
   if (lane == 0) run.made = 0;
   publish_run(p, run, index, tag);
 }
@@ -406,13 +415,12 @@ __device__ __forceinline__ bool join_cuts(uint32_t unit, uint32_t task, uint32_t
   PendingCuts& pending = shared.cuts;
   if (lane % (32 / kRows) == 0) {
     pending.sums[unit % kPendingUnits][row] = sum;
-    __threadfence_block();
   }
   __syncwarp();
   uint32_t before = 0;
-  if (lane == 0) before = atomicAdd_block(&pending.made[task % kPendingTasks], 1);
+  if (lane == 0) before = count_up(pending.made[task % kPendingTasks]);
   if (__shfl_sync(0xffffffffu, before, 0) != cuts - 1) return false;
-  __threadfence_block();
+  __syncwarp();
   if (lane == 0) pending.made[task % kPendingTasks] = 0;
   sum = 0.0f;
 #pragma unroll 1
@@ -447,16 +455,21 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   const uint32_t tag = version_tag(shared.serial, p.version);
   const TaskList list = now.list;
   const uint32_t units = list.count * cuts;
-  uint32_t unit = (warp - turn.warp) % kTokenWarps;
-  const bool routes = now.routes;
+  const uint32_t warps = now.warps, turn_tasks = now.turn_tasks, turn_cuts = now.turn_cuts;
+  uint32_t unit = warp < warps ? (warp - turn.warp) & (warps - 1) : units;
+  uint32_t task = unit, cut = 0;
+  if (cuts > 1) {
+    task = unit * now.cuts_inverse >> 8;
+    cut = unit - task * cuts;
+  }
+  const bool routes = now.call.has(StageCall::kRoutes);
   token_barrier();
   if (routes && threadIdx.x == 0) {
     __threadfence_block();
     *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
   }
 #pragma unroll 1
-  for (; unit < units; unit += kTokenWarps) {
-    const uint32_t task = cuts == 1 ? unit : unit / cuts, cut = unit - task * cuts;
+  for (; unit < units; unit += warps) {
     const RingPlace place = place_at(turn.place + unit, slot_count, inverse);
     ring.wait_until_taken(place.slot, place.index);
     barrier_wait(ring.full + place.slot * 8, place.parity);
@@ -469,13 +482,19 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + place.slot * 8, kTokenWarps);
     float sum = reduce_rows<kRows>(acc);
+    bool whole = true;
     if constexpr (kRows <= kTokenCutRows) {
-      if (cuts > 1 && !join_cuts<kRows>(unit, task, cut, cuts, sum)) continue;
+      if (cuts > 1) whole = join_cuts<kRows>(unit, task, cut, cuts, sum);
     }
-    hand_out<kRows>(p, list.first, list.first + task, sum, tag);
+    if (whole) hand_out<kRows>(p, list.first, list.first + task, sum, tag);
+    task += turn_tasks;
+    if constexpr (kRows <= kTokenCutRows) {
+      cut += turn_cuts;
+      if (cut >= cuts) cut -= cuts, ++task;
+    }
   }
   __syncwarp();
-  if (threadIdx.x % 32 == 0) shared.turn[warp] = {turn.place + units, (turn.warp + units) % kTokenWarps};
+  if (threadIdx.x % 32 == 0) shared.turn[warp] = {turn.place + units, (turn.warp + units) & (warps - 1)};
 }
 
 }  // namespace carat::cuda

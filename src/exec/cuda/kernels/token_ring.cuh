@@ -3,7 +3,7 @@
 // Device code: the weights on their way to the warps that multiply them.
 //
 // A ring of slots in shared memory. A few warps walk the list of stages ahead of all others and copy this block's
-// weights, each every so many slots, as far as slots are free; the copies run in the background and announce themselves
+// weights, each to slots of its own, as far as they are free; the copies run in the background and announce themselves
 // at the slot's `full` barrier. Tasks belong to the warps in turn, and a task's warp says at the slot's `empty` barrier
 // when it has read it.
 //
@@ -111,20 +111,37 @@ enum class StageStart : uint8_t {
   kPerLayerInputs,
 };
 
-inline constexpr uint8_t kExpertRows = 16;  // two rows, put together from experts
+// What is to be called in a stage, as one word: a load takes a warp 30 cycles, and so does every branch.
+struct StageCall {
+  uint32_t bits;
+  static constexpr uint32_t kIdle = 1u << 16;  // nothing
+  static constexpr uint32_t kRoutes = 1u << 17, kTakesFactors = 1u << 18;
+  __device__ StageStart start() const { return static_cast<StageStart>(bits & 0xffu); }
+  __device__ uint32_t product() const { return bits >> 8 & 0xffu; }  // product_code(), or kNoProduct
+  __device__ bool has(uint32_t flags) const { return (bits & flags) != 0; }
+};
+// The code of a product: its packing and the rows of a task.
+inline constexpr uint32_t kNoProduct = 0, kProductRows = 5;
+constexpr uint32_t product_code(Packing packing, uint32_t row_code) {
+  return 1 + static_cast<uint32_t>(packing) * kProductRows + row_code;
+}
+inline constexpr uint32_t kExpertRowCode = 4;  // two rows, put together from experts; 0 to 3: 1, 2, 4, 8 rows
+__device__ __forceinline__ uint32_t row_code(const TokenProduct& p) {
+  return p.expert_steps != 0 ? kExpertRowCode : 31 - __clz(p.task.rows);
+}
 
 // A stage as it lies in shared memory, with this block's part of it and what is to be called: worked out ahead, because
 // every decision takes long.
 struct WindowStage {
   TokenStage stage;
-  Packing packing;
-  StageStart start;
-  uint8_t rows;  // of a task, or kExpertRows; 0: it is no product
-  bool routes, takes_factors;
+  StageCall call;
   union {
-    struct {
-      TaskList list;  // kProduct
+    struct {  // kProduct
+      TaskList list;
       SlotLayout layout;
+      // Units are dealt out to so many warps, a power of two; from a warp's unit to its next it is so many tasks and
+      // cuts. 256 / cuts, rounded up.
+      uint32_t warps, turn_tasks, turn_cuts, cuts_inverse;
     };
     AttentionShare share;  // kAttention, kCombine
   };
@@ -181,16 +198,28 @@ __device__ __forceinline__ uint64_t read_once_policy() {
   return policy;
 }
 
-// A warp that loads. All of its lanes call everything.
+__device__ __forceinline__ uint32_t read_shared(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ void write_shared(uint32_t address, uint32_t v) {
+  asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+
+// A warp that loads. All of its lanes call everything. It is alone with every instruction it waits for, and while it
+// fills a slot others of its slots stand empty: what can be kept is kept, and addresses are those of shared memory.
 class WeightLoader {
  public:
-  // `loader`: its number, and its first place.
+  // `loader`: its number. Slots loader, loader + memory.loaders, ... are its own.
   __device__ WeightLoader(uint32_t slots_at, const Ring& ring, const TokenMemory& memory, const uint32_t* expert_ids,
                           uint32_t loader)
-      : own_(loader),
-        slot_inverse_(0xffffffffu / memory.slots + 1),
+      : own_{loader, loader, 0},
+        loader_(loader),
         slots_at_(slots_at),
-        ring_(ring),
+        full_(ring.full),
+        empty_(ring.empty),
+        taken_(shared_address(ring.state.taken)),
         memory_(memory),
         expert_ids_(expert_ids),
         policy_(read_once_policy()),
@@ -200,7 +229,8 @@ class WeightLoader {
   // up to a stage's number once its experts are chosen.
   // `begun`: the number of the stage that the others have begun.
   __device__ void run(const TokenJob& job, TokenStage* descriptions, const volatile uint32_t* routed,
-                      const volatile uint32_t* begun, uint32_t position, uint32_t sequence) {
+                      const uint32_t* begun, uint32_t position, uint32_t sequence) {
+    begun_ = shared_address(begun);
     uint4 words = fetch(job, 0);
     for (uint32_t index = 0; index < job.stage_count; ++index) {
       TokenStage& stage = descriptions[index % 2];
@@ -210,8 +240,8 @@ class WeightLoader {
       if (stage.kind == TokenKind::kAttention) {
         const AttentionShare share = attention_share(stage.attention, position);
         if (!through_ring(stage.attention, share)) continue;
-        if (!stage.attention.owns) wait_for_writer(stage.attention, begun);
-        number_ = stage.number, begun_ = begun;
+        if (!stage.attention.owns) wait_for_writer(stage.attention);
+        number_ = stage.number, hurries_ = false;
         load_cache(stage.attention, share, sequence);
       }
       if (stage.kind != TokenKind::kProduct) continue;
@@ -221,7 +251,7 @@ class WeightLoader {
         __threadfence_block();
         __syncwarp();
       }
-      number_ = stage.number, begun_ = begun;
+      number_ = stage.number, hurries_ = false;
       load(stage.product);
     }
   }
@@ -233,38 +263,45 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
-  // Waits until the slot of this warp's next place is free.
+  // Waits until the slot of this warp's next place is free. Nobody else has filled it before.
   __device__ __forceinline__ void take_slot() {
-    place_ = place_at(own_, memory_.slots, slot_inverse_);
-    own_ += memory_.loaders;
-    ring_.wait_until_taken(place_.slot, place_.index - memory_.slots);
-    barrier_wait(ring_.empty + place_.slot * 8, place_.parity ^ 1);
+    barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
     hold_back();
     __syncwarp();
-    if (lane_ == 0) *static_cast<volatile uint32_t*>(ring_.state.taken + place_.slot) = place_.index;
+    if (lane_ == 0) write_shared(taken_ + own_.slot * 4, own_.index);
   }
   // Copies under way delay what the blocks exchange meanwhile, and one another: a few slots keep the memory busy.
   // Weights of a stage that has not begun can wait in any case.
-  __device__ __forceinline__ void hold_back() const {
-    while (true) {
-      const uint32_t limit = *begun_ < number_ ? kTokenSlotsAhead : memory_.under_way;
-      if (place_.index < limit) return;
-      const RingPlace before = place_at(place_.index - limit, memory_.slots, slot_inverse_);
-      const auto* taken = static_cast<const volatile uint32_t*>(ring_.state.taken + before.slot);
+  __device__ __forceinline__ void hold_back() {
+    while (!hurries_) {
+      const uint32_t limit = read_shared(begun_) < number_ ? kTokenSlotsAhead : memory_.under_way;
+      hurries_ = limit >= memory_.slots;
+      if (hurries_ || own_.index < limit) return;
+      const bool wraps = own_.slot < limit;
+      const uint32_t slot = own_.slot - limit + (wraps ? memory_.slots : 0), parity = own_.parity ^ (wraps ? 1 : 0);
       // A slot that is in use again has been full.
-      if (*taken != before.index || barrier_passed(ring_.full + before.slot * 8, before.parity)) return;
+      if (read_shared(taken_ + slot * 4) != own_.index - limit || barrier_passed(full_ + slot * 8, parity)) return;
     }
   }
-  // All lanes have begun their copies to it.
-  __device__ __forceinline__ void slot_is_under_way() const {
+  // All lanes have begun their copies to it. Goes on to this warp's next place, which is so many further.
+  __device__ __forceinline__ uint32_t slot_is_under_way() {
     __syncwarp();
-    if (lane_ == 0) barrier_arrive(ring_.full + place_.slot * 8);
+    if (lane_ == 0) barrier_arrive(full_ + own_.slot * 8);
+    uint32_t places = memory_.loaders;
+    own_.slot += places;
+    if (own_.slot >= memory_.slots) {
+      places += loader_ + memory_.slots - own_.slot;
+      own_.slot = loader_;
+      own_.parity ^= 1;
+    }
+    own_.index += places;
+    return places;
   }
 
   // Another layer's attention wrote the token's own key and value, on another SM. Two stages later their results make
   // the output product, the stage after that takes all of its rows: once the next has begun, they are there.
-  __device__ void wait_for_writer(const TokenAttention& a, const volatile uint32_t* begun) const {
-    while (*begun < a.kv_stage + 4) {
+  __device__ void wait_for_writer(const TokenAttention& a) const {
+    while (read_shared(begun_) < a.kv_stage + 4) {
     }
     __threadfence();
     asm volatile("fence.proxy.async.global;" ::: "memory");
@@ -284,7 +321,7 @@ class WeightLoader {
         const __half* from = (kind == 0 ? a.kv.k : a.kv.v) + plane * hd;
 #pragma unroll 1
         for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
-          if (next_++ != own_) continue;
+          if (next_++ != own_.index) continue;
           take_slot();
           const uint32_t row = chunk * slot_keys + lane_;
           if (lane_ < slot_keys && row <= last) {
@@ -298,8 +335,8 @@ class WeightLoader {
 
   __device__ void copy_cache_row(const __half* from) const {
     constexpr uint32_t hd = kTokenDeepDims;
-    const uint32_t barrier = ring_.full + place_.slot * 8;
-    const uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + lane_ * token_cache_row(hd);
+    const uint32_t barrier = full_ + own_.slot * 8;
+    const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + lane_ * token_cache_row(hd);
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(hd * 2) : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),
@@ -328,11 +365,11 @@ class WeightLoader {
     to_ += run * (plane == 3 ? layout.super_run : run_cells * cell_bytes_);
     const uint32_t cuts = p.task.cuts, cut_steps = p.task.cut_steps, steps = p.steps;
     // Cut c of task `task` is this warp's next place.
-    const uint32_t skipped = own_ - next_;
+    const uint32_t skipped = own_.index - next_;
     next_ += list.count * cuts;
     uint32_t task = skipped / cuts, c = skipped - task * cuts;
     Source source{};
-    for (task += list.first; own_ < next_;) {
+    for (task += list.first; next_ > own_.index;) {
       if (task >= source.until) source = find(p, task, in_turn, run * together, plane);
       take_slot();
       if (which < planes) {
@@ -344,8 +381,12 @@ class WeightLoader {
           copy(source.at(task) + row * p.expert_steps * cell_bytes_, run_cells * cell_bytes_);
         }
       }
-      slot_is_under_way();
-      for (c += memory_.loaders; c >= cuts; c -= cuts) ++task;
+      const uint32_t places = slot_is_under_way();
+      if (cuts == 1) {
+        task += places;
+      } else {
+        for (c += places; c >= cuts; c -= cuts) ++task;
+      }
     }
   }
 
@@ -388,8 +429,8 @@ class WeightLoader {
       bytes = static_cast<uint32_t>(((at + bytes + 15) & ~uint64_t{15}) - (at & ~uint64_t{15}));
       from = reinterpret_cast<const char*>(at & ~uint64_t{15});
     }
-    const uint32_t barrier = ring_.full + place_.slot * 8;
-    const uint32_t destination = slots_at_ + place_.slot * memory_.slot_bytes + to_;
+    const uint32_t barrier = full_ + own_.slot * 8;
+    const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + to_;
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
@@ -398,18 +439,16 @@ class WeightLoader {
         : "memory");
   }
 
-  uint32_t next_ = 0;    // places begun by the products and caches so far
-  uint32_t own_;         // the next of them that is this warp's
-  uint32_t number_ = 0;  // of the stage it loads for
-  const volatile uint32_t* begun_ = nullptr;
-  uint32_t slot_inverse_;
-  uint32_t slots_at_;
-  Ring ring_;
+  uint32_t next_ = 0;     // places begun by the products and caches so far
+  RingPlace own_;         // the next of them that is this warp's
+  uint32_t number_ = 0;   // of the stage it loads for
+  bool hurries_ = false;  // that stage waits for its weights, and as many may be under way as there are slots
+  uint32_t loader_;
+  uint32_t slots_at_, full_, empty_, taken_, begun_ = 0;
   TokenMemory memory_;
   const uint32_t* expert_ids_;
   uint64_t policy_;
   uint32_t lane_;
-  RingPlace place_;
   // Of this lane's plane of the product, and where its run lies in a slot.
   uint32_t cell_bytes_ = 0, to_ = 0;
 };

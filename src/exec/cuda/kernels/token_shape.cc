@@ -11,10 +11,6 @@ constexpr uint32_t kLeastSlots = 4;  // fewer would not keep the memory busy
 constexpr uint32_t kSmallestSlot = 8704, kLargestSlot = 24 * 1024, kSlotStride = 128;
 static_assert(kSmallestSlot >= 8 * token_cache_row(kTokenDeepDims));
 
-// Two warps fill slots of this size as fast as they come free; a third would only take turns from those who multiply.
-// Measured on an H200: slots of 12.7 KB (26B-A4B, 31B) want three, those of 13 KB (E2B) two.
-constexpr uint32_t kSlotForTwoLoaders = 13000;
-
 uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
 uint32_t activation_bytes(Packing packing, uint32_t steps) {
@@ -72,14 +68,35 @@ double filling(std::span<const TokenWeights> products, uint32_t slot_bytes, uint
   return slots == 0.0 ? 1.0 : all / (slots * slot_bytes);
 }
 
-// Layers whose weights take little time compared with what their stages wait for one another: there it is the slowest
-// copy that counts, not how much is copied together. Experts cannot be loaded before they are chosen, so they are in a
-// hurry.
+bool has_experts(std::span<const TokenWeights> products) {
+  return std::any_of(products.begin(), products.end(),
+                     [](const TokenWeights& weights) { return weights.piece_steps != weights.steps; });
+}
+
+// Layers whose weights take little time compared with what their stages wait for one another.
 bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
-  constexpr double kLongest = 450.0 * 1024;  // of the gate and up products of a block; measured on an H200
-  return std::all_of(products.begin(), products.end(), [&](const TokenWeights& weights) {
-    return weights.piece_steps == weights.steps && (weights.run == 1 || weight_bytes(weights) < kLongest * blocks);
+  constexpr double kLongest = 450.0 * 1024;  // of the gate and up products of a block
+  return !has_experts(products) && std::all_of(products.begin(), products.end(), [&](const TokenWeights& weights) {
+    return weights.run == 1 || weight_bytes(weights) < kLongest * blocks;
   });
+}
+
+// How many warps fill the ring and empty it, and how many copies are under way. All of it measured on an H200.
+// In short layers it is the slowest copy that counts, not how much is copied together: two warps, and three slots of
+// four bits, whose products take longer, or four of others. Long layers want three warps and some 64 KB. Experts cannot
+// be loaded before they are chosen, so they are in a hurry.
+void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
+  if (memory.slots < 12) memory.warps = kTokenWarps / 2;  // more would wait for slots
+  if (has_experts(products) || memory.slots == 0) return;
+  if (!short_layers(products, blocks)) {
+    memory.under_way = 64 * 1024 / memory.slot_bytes;
+    return;
+  }
+  memory.loaders = 2;
+  const bool four_bits = std::all_of(products.begin(), products.end(), [](const TokenWeights& weights) {
+    return weights.run == 1 || token_lane_steps(weights.packing) == 4;
+  });
+  memory.under_way = four_bits ? 3 : 4;
 }
 
 }  // namespace
@@ -123,7 +140,6 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
   for (uint32_t slot = kSmallestSlot; slot <= kLargestSlot; slot += kSlotStride) {
     TokenMemory memory;
     memory.slot_bytes = slot;
-    memory.loaders = slot >= kSlotForTwoLoaders ? 2 : kTokenLoaderWarps;
     memory.region_bytes = token_attention_bytes();
     bool fits = true;
     for (const TokenWeights& weights : products) {
@@ -144,7 +160,7 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
       best = memory;
     }
   }
-  if (short_layers(products, blocks)) best.under_way = kTokenSlotsUnderWay;
+  choose_warps(products, blocks, best);
   return best;
 }
 

@@ -11,18 +11,17 @@ namespace carat::cuda {
 inline constexpr uint32_t kTokenThreads = 512;  // of a block that compute
 inline constexpr uint32_t kTokenLoaders = 128;  // threads besides: registers are handed over by four warps at a time
 inline constexpr uint32_t kTokenWarps = kTokenThreads / 32;
-inline constexpr uint32_t kTokenLoaderWarps = 3;    // that may copy weights, slots in turn; the fourth describes stages
-inline constexpr uint32_t kTokenMostRows = 8;       // weight rows a warp multiplies together
-inline constexpr uint32_t kTokenCutRows = 2;        // at most, where rows are cut
-inline constexpr uint32_t kTokenMostCuts = 16;      // of a row
-inline constexpr uint32_t kTokenWindow = 8;         // descriptions of stages in shared memory
-inline constexpr uint32_t kTokenMaxSlots = 32;      // of the ring of weights
-inline constexpr uint32_t kTokenSlotsAhead = 3;     // of them, copied to at once for stages that have not begun
-inline constexpr uint32_t kTokenSlotsUnderWay = 4;  // and at most where layers are short
-inline constexpr uint32_t kTokenTile = 64;          // positions attention takes at a time
-inline constexpr uint32_t kTokenMaxHeads = 16;      // query heads of a KV head
-inline constexpr uint32_t kTokenMaxPle = 256;       // per-layer embedding width
-inline constexpr uint32_t kTokenMaxPairs = 512;     // rotation angles of both kinds of layers together
+inline constexpr uint32_t kTokenLoaderWarps = 3;  // that may copy weights, slots in turn; the fourth describes stages
+inline constexpr uint32_t kTokenMostRows = 8;     // weight rows a warp multiplies together
+inline constexpr uint32_t kTokenCutRows = 2;      // at most, where rows are cut
+inline constexpr uint32_t kTokenMostCuts = 16;    // of a row
+inline constexpr uint32_t kTokenWindow = 8;       // descriptions of stages in shared memory
+inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
+inline constexpr uint32_t kTokenSlotsAhead = 2;   // of them, copied to at once for stages that have not begun
+inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
+inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
+inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
+inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kinds of layers together
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
 inline constexpr uint32_t kTokenStageBytes = 368;     // at least what the description of a stage takes
@@ -80,12 +79,15 @@ constexpr uint32_t token_lane_steps(Packing packing) {
 // in whole lines of 16 bytes.
 constexpr uint32_t token_super_bytes(uint32_t run_steps) { return (2 * run_steps + 14 + 15) / 16 * 16; }
 
-// Shared memory of a block: ring, region for activations and attention.
+// Shared memory of a block: ring, region for activations and attention; and how many warps work on the ring.
 struct TokenMemory {
   uint32_t slot_bytes = 0, slots = 0;  // slots 0: too little shared memory
   uint32_t region_bytes = 0;
   uint32_t loaders = kTokenLoaderWarps;  // warps that copy
   uint32_t under_way = kTokenMaxSlots;   // slots that are copied to at once where a stage waits for them
+  // Warps that multiply, powers of two. Half of them are enough for gate and up, where all wait for weights; so half of
+  // the slots can be filled while the others are read.
+  uint32_t warps = kTokenWarps, geglu_warps = kTokenWarps / 2;
   uint32_t total(uint32_t d) const { return slots * slot_bytes + region_bytes + d * 4 + kTokenSharedBytes; }
 };
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory);
