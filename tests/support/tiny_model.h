@@ -57,9 +57,9 @@ GgufDraft tiny_drafter_draft(const TinyShape& target, uint64_t seed = 1);
 std::shared_ptr<const model::Model> load_draft(const GgufDraft& draft);
 std::shared_ptr<const model::Model> tiny_model(TinyKind kind, uint32_t widths = 16,
                                                quant::Format format = quant::Format::kF32, uint64_t seed = 1);
-// The same model with every product 131,072 times as large that a norm follows, far beyond what fp16 holds:
-// queries, keys, values, the results of attention, feed-forward and per-layer embeddings. Its logits are nearly the
-// same.
+// The same model with every product 32,768 times as large that a norm follows, beyond what fp16 holds: queries, keys,
+// values, the input of the down product, the results of attention, feed-forward and per-layer embeddings. Its weights
+// are not, and its logits are nearly the same.
 std::shared_ptr<const model::Model> tiny_model_of_large_values(TinyKind kind, uint32_t widths, quant::Format format);
 
 }  // namespace carat::test

@@ -86,7 +86,7 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
 // four bits, whose products take longer, or four of others. Long layers want three warps and some 64 KB. Experts cannot
 // be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
-  if (memory.slots < 12) memory.warps = kTokenWarps / 2;  // more would wait for slots
+  if (memory.slots < 12 || has_experts(products)) memory.warps = kTokenWarps / 2;  // more would wait for slots
   if (has_experts(products) || memory.slots == 0) return;
   if (!short_layers(products, blocks)) {
     memory.under_way = 64 * 1024 / memory.slot_bytes;
