@@ -196,14 +196,14 @@ __device__ __forceinline__ void other_stage(StageStart start, uint32_t stage) {
 // The product of a stage, by the code made for its packing and the rows of a task.
 template <Packing kPacking>
 __device__ __forceinline__ void multiply_rows(uint32_t code, uint32_t stage) {
-  if (code == 1) return multiply_tasks<kPacking, 2, false>(stage);
-  if (code == 2) return multiply_tasks<kPacking, 4, false>(stage);
-  if (code == 0) return multiply_tasks<kPacking, 1, false>(stage);
-  if (code == 3) return multiply_tasks<kPacking, 8, false>(stage);
+  if (code == kTwoRows) return multiply_tasks<kPacking, 2, false>(stage);
+  if (code == kFourRows) return multiply_tasks<kPacking, 4, false>(stage);
+  if (code == kOneRow) return multiply_tasks<kPacking, 1, false>(stage);
+  if (code == kEightRows) return multiply_tasks<kPacking, 8, false>(stage);
   if constexpr (!is_float_packing(kPacking)) multiply_tasks<kPacking, 2, true>(stage);
 }
 __device__ __forceinline__ void multiply(uint32_t product, uint32_t stage) {
-  const auto in = [product](Packing packing) { return product < product_code(packing, kProductRows); };
+  const auto in = [product](Packing packing) { return product < product_code(packing, kRowCodes); };
   const auto code = [product](Packing packing) { return product - product_code(packing, 0); };
   if (in(Packing::kQ8)) return multiply_rows<Packing::kQ8>(code(Packing::kQ8), stage);
   if (in(Packing::kQ4)) return multiply_rows<Packing::kQ4>(code(Packing::kQ4), stage);

@@ -120,14 +120,14 @@ struct StageCall {
   __device__ uint32_t product() const { return bits >> 8 & 0xffu; }  // product_code(), or kNoProduct
   __device__ bool has(uint32_t flags) const { return (bits & flags) != 0; }
 };
-// The code of a product: its packing and the rows of a task.
-inline constexpr uint32_t kNoProduct = 0, kProductRows = 5;
-constexpr uint32_t product_code(Packing packing, uint32_t row_code) {
-  return 1 + static_cast<uint32_t>(packing) * kProductRows + row_code;
-}
-inline constexpr uint32_t kExpertRowCode = 4;  // two rows, put together from experts; 0 to 3: 1, 2, 4, 8 rows
+// The code of a product: its packing, and the rows of a task or two that are put together from experts.
+enum RowCode : uint32_t { kOneRow, kTwoRows, kFourRows, kEightRows, kExpertRows, kRowCodes };
 __device__ __forceinline__ uint32_t row_code(const TokenProduct& p) {
-  return p.expert_steps != 0 ? kExpertRowCode : 31 - __clz(p.task.rows);
+  return p.expert_steps != 0 ? kExpertRows : 31 - __clz(p.task.rows);
+}
+inline constexpr uint32_t kNoProduct = 0;
+constexpr uint32_t product_code(Packing packing, uint32_t row_code) {
+  return 1 + static_cast<uint32_t>(packing) * kRowCodes + row_code;
 }
 
 // A stage as it lies in shared memory, with this block's part of it and what is to be called: worked out ahead, because
@@ -139,9 +139,9 @@ struct WindowStage {
     struct {  // kProduct
       TaskList list;
       SlotLayout layout;
-      // Units are dealt out to so many warps, a power of two; from a warp's unit to its next it is so many tasks and
-      // cuts. 256 / cuts, rounded up.
-      uint32_t warps, turn_tasks, turn_cuts, cuts_inverse;
+      uint32_t warps;                  // units are dealt out to so many: a power of two
+      uint32_t turn_tasks, turn_cuts;  // from a warp's unit to its next: so many tasks and cuts
+      uint32_t cuts_inverse;           // 256 / cuts, rounded up: exact for quotients of fewer than 16 units
     };
     AttentionShare share;  // kAttention, kCombine
   };

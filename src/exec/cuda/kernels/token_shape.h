@@ -11,7 +11,7 @@ namespace carat::cuda {
 inline constexpr uint32_t kTokenThreads = 512;  // of a block that compute
 inline constexpr uint32_t kTokenLoaders = 128;  // threads besides: registers are handed over by four warps at a time
 inline constexpr uint32_t kTokenWarps = kTokenThreads / 32;
-inline constexpr uint32_t kTokenLoaderWarps = 3;  // that may copy weights, slots in turn; the fourth describes stages
+inline constexpr uint32_t kTokenLoaderWarps = 3;  // that may copy weights; the fourth describes stages
 inline constexpr uint32_t kTokenMostRows = 8;     // weight rows a warp multiplies together
 inline constexpr uint32_t kTokenCutRows = 2;      // at most, where rows are cut
 inline constexpr uint32_t kTokenMostCuts = 16;    // of a row
