@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <vector>
 
 namespace carat::cuda {
@@ -105,6 +106,26 @@ TEST(TokenShape, CopiesOfShortLayersAreHeldBack) {
   std::vector<TokenWeights> products = e4b(Packing::kQ8);
   products.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});  // experts' rows, put together
   EXPECT_EQ(token_memory(products, 2560, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
+}
+
+// Every warp that multiplies holds a slot; those that wait for one only take turns from the others.
+TEST(TokenShape, NoMoreWarpsThanSlotsAreWorth) {
+  const TokenMemory e4b_memory = token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared);
+  EXPECT_EQ(e4b_memory.loaders, 2u);
+  EXPECT_EQ(e4b_memory.warps, kTokenWarps);
+  const TokenMemory dense = token_memory(dense_31b(Packing::kQ4), 5376, kBlocks, kH200Shared);
+  EXPECT_LT(dense.slots, 12u);
+  EXPECT_EQ(dense.loaders, kTokenLoaderWarps);
+  EXPECT_EQ(dense.warps, kTokenWarps / 2);
+  std::vector<TokenWeights> experts = e4b(Packing::kQ8);
+  experts.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});
+  EXPECT_EQ(token_memory(experts, 2560, kBlocks, kH200Shared).warps, kTokenWarps / 2);
+  for (const TokenMemory& memory : {e4b_memory, dense}) {
+    for (const uint32_t warps : {memory.warps, memory.geglu_warps}) {
+      EXPECT_TRUE(std::has_single_bit(warps) && warps <= kTokenWarps) << "units are dealt out by masks";
+    }
+    EXPECT_GT(memory.under_way, kTokenSlotsAhead);
+  }
 }
 
 TEST(TokenShape, TheRingSuitsTheModel) {
