@@ -276,8 +276,8 @@ std::shared_ptr<const model::Model> tiny_model(TinyKind kind, uint32_t widths, q
 }
 
 std::shared_ptr<const model::Model> tiny_model_of_large_values(TinyKind kind, uint32_t widths, quant::Format format) {
-  // A power of two: every format rounds as before. Weights themselves stay within fp16, as those of real models do: they
-  // are a few tenths at most before. Products, which are about one, do not: one in twenty is beyond it.
+  // A power of two: every format rounds as before. Weights themselves stay within fp16, as those of real models do:
+  // they are a few tenths at most before. Products, which are about one, do not: one in twenty is beyond it.
   constexpr float kGain = 32768.0f;
   GgufDraft draft = tiny_draft(tiny_shape(kind, widths), format);
   size_t grown = 0;
