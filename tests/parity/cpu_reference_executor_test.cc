@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "exec/cpu/cpu_executor.h"
 #include "exec/cpu/instruction_set.h"
 #include "exec/reference/reference_executor.h"
 #include "support/executor_runs.h"
+#include "support/random.h"
 #include "support/tiny_model.h"
 
 namespace carat::exec {
@@ -83,12 +86,27 @@ std::string setting_name(const testing::TestParamInfo<std::tuple<TinyKind, Setti
                      quant::info(setting.cache).name);
 }
 
+// How many products of a layer's up matrix with an input as norms leave it are beyond fp16, as a share of all.
+double share_beyond_fp16(const model::Model& model) {
+  const model::Matrix& up = model.weights().layers.front().ffn_up;
+  const auto input = test::Random(7).normals(up.cols, 1.0f);
+  std::vector<float> row(up.cols);
+  size_t beyond = 0;
+  for (uint64_t r = 0; r < up.rows; ++r) {
+    quant::info(up.format).dequantise(up.row(r).data(), row.data(), row.size());
+    beyond += std::abs(std::inner_product(row.begin(), row.end(), input.begin(), 0.0f)) > 65504.0f ? 1 : 0;
+  }
+  return static_cast<double>(beyond) / static_cast<double>(up.rows);
+}
+
 // Gemma's activations are large where no norm has been yet: nothing may hold them in fp16.
 TEST(CpuOnLargeValues, AreHeldBeyondFp16) {
   for (const TinyKind kind : test::kTinyKinds) {
     for (const Format format : {Format::kBF16, Format::kQ8_0, Format::kQ4_0}) {
       const auto model = test::tiny_model_of_large_values(kind, 32, format);
       const auto plain = test::tiny_model(kind, 32, format);
+      EXPECT_GT(share_beyond_fp16(*model), 0.01) << test::tiny_name(kind);
+      EXPECT_EQ(share_beyond_fp16(*plain), 0.0) << test::tiny_name(kind);
       ExecutorOptions options;
       options.context = 128;
       options.chunk = 64;

@@ -276,9 +276,9 @@ std::shared_ptr<const model::Model> tiny_model(TinyKind kind, uint32_t widths, q
 }
 
 std::shared_ptr<const model::Model> tiny_model_of_large_values(TinyKind kind, uint32_t widths, quant::Format format) {
-  // A power of two: every format rounds as before. Weights themselves stay within fp16, as those of real models do:
-  // they are a few tenths at most before. Products, which are about one, do not: one in twenty is beyond it.
-  constexpr float kGain = 32768.0f;
+  // A power of two: every format rounds as before. Weights themselves stay within fp16, as those of real models do;
+  // what they make of inputs that are about one does not (CpuOnLargeValues looks).
+  constexpr float kGain = 32768.0f, kLargestFp16 = 65504.0f;
   GgufDraft draft = tiny_draft(tiny_shape(kind, widths), format);
   size_t grown = 0;
   for (GgufDraft::Tensor& tensor : draft.tensors) {
@@ -287,7 +287,11 @@ std::shared_ptr<const model::Model> tiny_model_of_large_values(TinyKind kind, ui
         !is(".ffn_up_exps") && !is(".ffn_down_exps") && !is(".proj")) {
       continue;
     }
-    for (float& value : tensor.values) value *= kGain;
+    for (float& value : tensor.values) {
+      value *= kGain;
+      if (std::abs(value) > kLargestFp16)
+        throw std::logic_error("a weight of the draft is beyond fp16: " + tensor.name);
+    }
     ++grown;
   }
   if (grown == 0) throw std::logic_error("no tensor of the draft was made larger");
