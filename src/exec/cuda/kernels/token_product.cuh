@@ -371,9 +371,7 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, uint32_t t
   }
   if (p.expert_rows != 0) value *= shared.expert_weights[task * (kRows / 2) / p.expert_rows];
   PendingRun& run = shared.runs[index % kPendingRuns];
-  if (holds) {
-    run.values[task % kTasks * (kRows / 2) + within] = value;
-  }
+  if (holds) run.values[task % kTasks * (kRows / 2) + within] = value;
   __syncwarp();
   uint32_t before = 0;
   if (lane == 0) before = count_up(run.made);
@@ -413,9 +411,7 @@ __device__ __forceinline__ bool join_cuts(uint32_t unit, uint32_t task, uint32_t
   TokenShared& shared = token_shared();
   const uint32_t lane = threadIdx.x % 32, row = lane / (32 / kRows);
   PendingCuts& pending = shared.cuts;
-  if (lane % (32 / kRows) == 0) {
-    pending.sums[unit % kPendingUnits][row] = sum;
-  }
+  if (lane % (32 / kRows) == 0) pending.sums[unit % kPendingUnits][row] = sum;
   __syncwarp();
   uint32_t before = 0;
   if (lane == 0) before = count_up(pending.made[task % kPendingTasks]);

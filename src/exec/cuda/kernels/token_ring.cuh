@@ -198,6 +198,7 @@ __device__ __forceinline__ uint64_t read_once_policy() {
   return policy;
 }
 
+// What other warps write meanwhile, by its address in shared memory: read anew every time.
 __device__ __forceinline__ uint32_t read_shared(uint32_t address) {
   uint32_t v;
   asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
@@ -207,8 +208,8 @@ __device__ __forceinline__ void write_shared(uint32_t address, uint32_t v) {
   asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 
-// A warp that loads. All of its lanes call everything. It is alone with every instruction it waits for, and while it
-// fills a slot others of its slots stand empty: what can be kept is kept, and addresses are those of shared memory.
+// A warp that loads. All of its lanes call everything. Slots stand empty for as long as it takes to fill the one
+// before, so whatever is the same for the next slot stays in registers.
 class WeightLoader {
  public:
   // `loader`: its number. Slots loader, loader + memory.loaders, ... are its own.

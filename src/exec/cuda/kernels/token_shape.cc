@@ -76,7 +76,7 @@ bool has_experts(std::span<const TokenWeights> products) {
 // Layers whose weights take little time compared with what their stages wait for one another.
 bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
   constexpr double kLongest = 450.0 * 1024;  // of the gate and up products of a block
-  return !has_experts(products) && std::all_of(products.begin(), products.end(), [&](const TokenWeights& weights) {
+  return std::all_of(products.begin(), products.end(), [&](const TokenWeights& weights) {
     return weights.run == 1 || weight_bytes(weights) < kLongest * blocks;
   });
 }
@@ -86,10 +86,13 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
 // four bits, whose products take longer, or four of others. Long layers want three warps and some 64 KB. Experts cannot
 // be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
-  if (memory.slots < 12 || has_experts(products)) memory.warps = kTokenWarps / 2;  // more would wait for slots
-  if (has_experts(products) || memory.slots == 0) return;
+  constexpr uint32_t kSlotsForAllWarps = 12;  // with fewer, some would only wait for slots
+  constexpr uint32_t kBytesUnderWay = 64 * 1024;
+  const bool experts = has_experts(products);
+  if (memory.slots < kSlotsForAllWarps || experts) memory.warps = kTokenWarps / 2;
+  if (experts) return;
   if (!short_layers(products, blocks)) {
-    memory.under_way = 64 * 1024 / memory.slot_bytes;
+    memory.under_way = kBytesUnderWay / memory.slot_bytes;
     return;
   }
   memory.loaders = 2;
@@ -160,7 +163,7 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
       best = memory;
     }
   }
-  choose_warps(products, blocks, best);
+  if (best.slots > 0) choose_warps(products, blocks, best);
   return best;
 }
 
