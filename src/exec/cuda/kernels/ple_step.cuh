@@ -15,6 +15,7 @@
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/batch_fragments.cuh"
 #include "exec/cuda/kernels/batch_rows.cuh"
+#include "exec/cuda/kernels/cluster.cuh"
 #include "exec/cuda/kernels/ple_step.h"
 
 namespace carat::cuda {
@@ -38,15 +39,7 @@ struct PleShared {
   float scratch[2][kPleWarps];
 };
 
-// --- clusters --------------------------------------------------------------------------------------------------------
-// Where `address` of this block's shared memory lies in that of block `rank`.
-__device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
-  uint32_t there = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-#endif
-  return there;
-}
+// To shared memory of another block: `there` is from in_block().
 __device__ __forceinline__ void put_in_block(uint32_t there, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(value) : "memory");
@@ -61,17 +54,6 @@ __device__ __forceinline__ void put_in_block(uint32_t there, const uint4& v) {
 __device__ __forceinline__ void put_in_block(uint32_t there, const float4& v) {
   put_in_block(there,
                make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));
-}
-// What was written to any block's shared memory before arriving is seen after waiting. Every thread does both.
-__device__ __forceinline__ void cluster_arrive() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
 }
 
 template <typename Fragments, typename Delta>

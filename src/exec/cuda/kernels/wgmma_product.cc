@@ -1,56 +1,15 @@
 #include "exec/cuda/kernels/wgmma_product.h"
 
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/device/tensor_map.h"
 #include "exec/cuda/kernels/wgmma_job.h"
 
 namespace carat::cuda {
 
 namespace {
-
-// The driver's function, found at run time: carat does not link the driver, so that it starts where there is none.
-PFN_cuTensorMapEncodeTiled_v12000 encode_function() {
-  static const auto function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
-          "looking for cuTensorMapEncodeTiled");
-    if (result != cudaDriverEntryPointSuccess || found == nullptr) {
-      fail(ErrorCode::kDevice,
-           "the NVIDIA driver has no cuTensorMapEncodeTiled; install a driver for CUDA 12 or newer, or use --kernels "
-           "gemm.weights=unpacked");
-    }
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(found);
-  }();
-  return function;
-}
-
-// Rows of `row_elements` elements, `pitch_bytes` apart, copied in boxes of `box_rows` x `box_elements`.
-struct MapShape {
-  CUtensorMapDataType type;
-  uint64_t row_elements, rows, pitch_bytes;
-  uint32_t box_elements, box_rows;
-  bool swizzled;
-};
-
-CUtensorMap make_map(const void* base, const MapShape& shape) {
-  CUtensorMap map;
-  const cuuint64_t sizes[2] = {shape.row_elements, shape.rows}, pitch[1] = {shape.pitch_bytes};
-  const cuuint32_t box[2] = {shape.box_elements, shape.box_rows}, one[2] = {1, 1};
-  const CUresult status = encode_function()(&map, shape.type, 2, const_cast<void*>(base), sizes, pitch, box, one,
-                                            CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                            shape.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-                                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) {
-    fail(ErrorCode::kDevice, "cuTensorMapEncodeTiled failed with {} for {} rows of {} elements, {} bytes apart",
-         static_cast<int>(status), shape.rows, shape.row_elements, shape.pitch_bytes);
-  }
-  return map;
-}
 
 WgmmaJobPart describe(const WgmmaPart& part) {
   const PackedView& weights = part.weights;
@@ -60,15 +19,15 @@ WgmmaJobPart describe(const WgmmaPart& part) {
   to.offset = part.offset;
   if (weights.packing == Packing::kBF16) {
     const uint64_t pitch = part.pitch != 0 ? part.pitch : uint64_t{weights.steps} * kStep;
-    to.quants = make_map(weights.quants, {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, weights.cols, weights.rows, pitch * 2, 64,
-                                          kWgmmaTileRows / 2, true});
+    to.quants = make_tensor_map(weights.quants, {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, weights.cols, weights.rows,
+                                                 pitch * 2, 64, kWgmmaTileRows / 2, true});
     return to;
   }
   const PackedBytes bytes = packed_bytes(weights.packing);
   const auto plane = [&](const void* base, uint64_t step_bytes, uint32_t box_bytes, bool swizzled) {
     const uint64_t row = step_bytes * weights.steps;
-    return make_map(base,
-                    {CU_TENSOR_MAP_DATA_TYPE_UINT8, row, weights.rows, row, box_bytes, kWgmmaTileRows / 2, swizzled});
+    return make_tensor_map(
+        base, {CU_TENSOR_MAP_DATA_TYPE_UINT8, row, weights.rows, row, box_bytes, kWgmmaTileRows / 2, swizzled});
   };
   to.quants = plane(weights.quants, bytes.quants, 128, true);
   to.scales = plane(weights.scales, bytes.scales, 16, false);
@@ -103,8 +62,8 @@ WgmmaJob describe(const WgmmaProduct& product) {
   job.total = product.total;
   job.out = product.out;
   if (product.source == nullptr) {
-    job.activations = make_map(product.a, {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, job.k, product.total, uint64_t{job.k} * 2,
-                                           64, kWgmmaWidthUnit, true});
+    job.activations = make_tensor_map(product.a, {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, job.k, product.total,
+                                                  uint64_t{job.k} * 2, 64, kWgmmaWidthUnit, true});
   }
   return job;
 }
