@@ -19,6 +19,8 @@
 #include "exec/cuda/kernels/attention.h"
 #include "exec/cuda/kernels/attention_prefill.cuh"
 #include "exec/cuda/kernels/attention_sparse_launch.h"
+#include "exec/cuda/kernels/attention_wgmma.h"
+#include "exec/cuda/kernels/wgmma_product.h"
 
 namespace carat::cuda {
 namespace {
@@ -161,8 +163,23 @@ struct PromptBench {
   uint32_t tile_count() const { return static_cast<uint32_t>(tiles.size()); }
 };
 
+// Ends the line of the shape where there is such a kernel.
+void bench_warpgroups(const Card& card, const Ceilings& ceilings, const Stream& stream, const AttentionShape& shape,
+                      uint32_t S) {
+  const PromptBench b(shape, S, attention_tile_rows(shape, card.shared_memory), false);
+  if (!wgmma_available() || !wgmma_attention_supports(shape, b.cache.view())) return;
+  const double ms = median_ms(stream, S > 8192 ? 5 : 15, [&] {
+    attention_prefill_wgmma({shape, b.q.data(), b.cache.view(), b.tiles.data(), b.tile_count(), b.out.data()},
+                            {stream.get(), false});
+  });
+  const double tflops = b.operations / ms * 1e-9;
+  std::printf("             %7.3f %8.1f %8.1f%%", ms, tflops, 100.0 * tflops / ceilings.tflops);
+}
+
 void bench_prompts(const Card& card, const Ceilings& ceilings, const Stream& stream) {
-  std::printf("prompt attention   H Hkv  hd window      S      ms  TFLOP/s  of limit   q8_0 cache: ms  TFLOP/s\n");
+  std::printf(
+      "prompt attention   H Hkv  hd window      S      ms  TFLOP/s  of limit   q8_0 cache: ms  TFLOP/s   by "
+      "warpgroups: ms  TFLOP/s  of limit\n");
   const AttentionShape shapes[] = {
       {8, 2, 256, 512}, {8, 2, 256, 0}, {8, 2, 512, 0}, {16, 8, 256, 1024}, {16, 1, 512, 0}};
   for (const AttentionShape& shape : shapes) {
@@ -176,9 +193,11 @@ void bench_prompts(const Card& card, const Ceilings& ceilings, const Stream& str
         });
         tflops[quantised] = b.operations / ms[quantised] * 1e-9;
       }
-      std::printf("                  %2u  %2u %4u   %4u %6u %7.3f %8.1f %8.1f%%          %7.3f %8.1f\n", shape.H,
+      std::printf("                  %2u  %2u %4u   %4u %6u %7.3f %8.1f %8.1f%%          %7.3f %8.1f", shape.H,
                   shape.Hkv, shape.hd, shape.window, S, ms[0], tflops[0], 100.0 * tflops[0] / ceilings.tflops, ms[1],
                   tflops[1]);
+      bench_warpgroups(card, ceilings, stream, shape, S);
+      std::printf("\n");
     }
   }
 }

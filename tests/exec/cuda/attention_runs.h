@@ -10,6 +10,7 @@
 
 #include "exec/cuda/attention_problem.h"
 #include "exec/cuda/device/stream.h"
+#include "exec/cuda/kernels/attention_wgmma.h"
 
 namespace carat::cuda {
 
@@ -62,6 +63,7 @@ struct PrefillCase {
   float scale = 1.0f;         // of the scores
   uint64_t seed = 1;
   CacheType cache = CacheType::kHalf;
+  bool warpgroups = false;  // by attention_prefill_wgmma
 };
 
 // The tile list of the prompts: full tiles in order, or pieces of random sizes in random order.
@@ -112,7 +114,11 @@ inline PrefillRun run_prefill(const PrefillCase& c, const TestCache& cache) {
   check(cudaMemset(out.data(), 0xff, out.bytes()), "cudaMemset");  // NaN: an element not written shows
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const auto count = static_cast<uint32_t>(tiles.size());
-  attention_prefill(c.shape, q.data(), cache.view(), tiles.data(), count, out.data(), c.shared_memory, {});
+  if (c.warpgroups) {
+    attention_prefill_wgmma({c.shape, q.data(), cache.view(), tiles.data(), count, out.data()}, {});
+  } else {
+    attention_prefill(c.shape, q.data(), cache.view(), tiles.data(), count, out.data(), c.shared_memory, {});
+  }
   check(cudaDeviceSynchronize(), "attention_prefill");
   run.out = to_host(out);
   return run;

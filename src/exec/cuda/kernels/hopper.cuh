@@ -34,6 +34,10 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+// At the barrier of another block of the cluster: `there` is from in_block().
+__device__ __forceinline__ void barrier_arrive_in_block(uint32_t there) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n"
@@ -71,6 +75,16 @@ __device__ __forceinline__ void copy_box(uint32_t destination, const CUtensorMap
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
           destination),
       "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
+}
+// The same to every block of the cluster whose bit is set in `blocks`: at the same address, for the same barrier of
+// each.
+__device__ __forceinline__ void copy_box_to_blocks(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
+                                                   uint32_t x, uint32_t y, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
+      "%4}], [%2], %5;" ::"r"(destination),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(blocks)
       : "memory");
 }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
@@ -111,12 +125,28 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Operand B in shared memory: rows (columns of the result) of 64 bf16 of k, 128-byte swizzle, groups of 8 rows 1024
-// bytes apart. The address of a k step of 16 is 32 bytes after that of the one before it.
+// An operand in shared memory: rows (rows of A, columns of B) of 64 16-bit values of k, 128-byte swizzle, groups of 8
+// rows 1024 bytes apart. The address of a k step of 16 is 32 bytes after that of the one before it.
 __device__ __forceinline__ uint64_t wgmma_operand(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kGroupBytes = uint64_t{1024 >> 4} << 32,
                      kUnusedForSwizzled = uint64_t{1} << 16;
   return kSwizzle128 | kGroupBytes | kUnusedForSwizzled | ((address & 0x3ffffu) >> 4);
+}
+// An operand B that lies the other way: rows are k, 64 columns of the result each, 128-byte swizzle, groups of 8 rows
+// 1024 bytes apart; the next 64 columns begin `block_bytes` later. A k step of 16 is 2048 bytes.
+__device__ __forceinline__ uint64_t wgmma_operand_rows(uint32_t address, uint32_t block_bytes) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kGroupBytes = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kGroupBytes | uint64_t{block_bytes >> 4} << 16 | ((address & 0x3ffffu) >> 4);
+}
+
+// The operand `bytes` further on.
+__device__ __forceinline__ uint64_t further(uint64_t operand, uint32_t bytes) { return operand + (bytes >> 4); }
+
+// The same value, but nothing computed from it is kept ready outside a loop: dozens of operands in registers would
+// drive others to memory.
+__device__ __forceinline__ uint32_t opaque(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 // d (64 x N, fp32) = a (64 x 16, bf16, this warp's 16 rows in registers as for mma.m16n8k16) b + d.
@@ -158,6 +188,29 @@ CARAT_WGMMA(256, CARAT_R0 "," CARAT_R1 "," CARAT_R2 "," CARAT_R3 "," CARAT_R4 ",
             "{%128,%129,%130,%131}, %132", CARAT_D16(0), CARAT_D16(16), CARAT_D16(32), CARAT_D16(48), CARAT_D16(64),
             CARAT_D16(80), CARAT_D16(96), CARAT_D16(112))
 #undef CARAT_WGMMA
+
+// Of fp16 operands that both lie in shared memory.
+// d (64 x 64) = a b, plus d where kAdd: a and b as wgmma_operand() has them.
+template <bool kAdd>
+__device__ __forceinline__ void wgmma_64_halves(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" CARAT_R0 "," CARAT_R1
+      "}, %32, %33, add, 1, 1, 0, 0;\n"
+      "}"
+      : CARAT_D16(0), CARAT_D16(16)
+      : "l"(a), "l"(b), "n"(kAdd ? 1 : 0));
+}
+// d (64 x 256) += a b: a as wgmma_operand() has it, b as wgmma_operand_rows().
+__device__ __forceinline__ void wgmma_256_halves_by_rows(float (&d)[128], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" CARAT_R0 "," CARAT_R1 "," CARAT_R2 "," CARAT_R3
+               "," CARAT_R4 "," CARAT_R5 "," CARAT_R6 "," CARAT_R7 "}, %128, %129, 1, 1, 1, 0, 1;"
+               : CARAT_D16(0), CARAT_D16(16), CARAT_D16(32), CARAT_D16(48), CARAT_D16(64), CARAT_D16(80), CARAT_D16(96),
+                 CARAT_D16(112)
+               : "l"(a), "l"(b));
+}
 #undef CARAT_D16
 #undef CARAT_R0
 #undef CARAT_R1

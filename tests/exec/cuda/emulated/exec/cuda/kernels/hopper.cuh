@@ -1,0 +1,56 @@
+#pragma once
+
+// hopper.cuh on the emulated machine: what attention_wgmma.cuh uses of it.
+#include "exec/cuda/emulated/machine.h"
+
+namespace carat::cuda {
+
+inline void barrier_init(uint32_t barrier, uint32_t arrivals) { emulated::barrier_initialise(barrier, arrivals); }
+inline void barrier_init_fence() {}
+inline void barrier_arrive(uint32_t barrier) { emulated::barrier_count_arrival(barrier, 0); }
+inline void barrier_arrive_in_block(uint32_t there) { emulated::barrier_count_arrival(there, 0); }
+inline void barrier_expect(uint32_t barrier, uint32_t bytes) { emulated::barrier_count_arrival(barrier, bytes); }
+inline void barrier_wait(uint32_t barrier, uint32_t parity) {
+  emulated::wait_until("a barrier in shared memory", [=] { return emulated::barrier_phase_over(barrier, parity); });
+}
+
+inline void copy_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y) {
+  emulated::start_copy(destination, map, barrier, x, y, 0);
+}
+inline void copy_box_to_blocks(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
+                               uint16_t blocks) {
+  emulated::start_copy(destination, map, barrier, x, y, blocks);
+}
+inline void async_proxy_fence() {}
+
+template <int kCount>
+void give_registers() {}
+template <int kCount>
+void take_registers() {}
+
+inline void wgmma_fence() {}
+inline void wgmma_commit() { emulated::commit_products(); }
+template <int kPending>
+void wgmma_wait() {
+  emulated::wait_for_products(kPending);
+}
+
+// The descriptors are those of the hardware, written a second time.
+inline uint64_t wgmma_operand(uint32_t address) {
+  return uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{1} << 16 | (address & 0x3ffff) >> 4;
+}
+inline uint64_t wgmma_operand_rows(uint32_t address, uint32_t block_bytes) {
+  return uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{block_bytes >> 4} << 16 | (address & 0x3ffff) >> 4;
+}
+inline uint64_t further(uint64_t operand, uint32_t bytes) { return operand + (bytes >> 4); }
+inline uint32_t opaque(uint32_t value) { return value; }
+
+template <bool kAdd>
+void wgmma_64_halves(float (&d)[32], uint64_t a, uint64_t b) {
+  emulated::start_product({64, a, b, kAdd, false}, d);
+}
+inline void wgmma_256_halves_by_rows(float (&d)[128], uint64_t a, uint64_t b) {
+  emulated::start_product({256, a, b, true, true}, d);
+}
+
+}  // namespace carat::cuda

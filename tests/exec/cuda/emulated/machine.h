@@ -1,0 +1,70 @@
+#pragma once
+
+// A GPU to test kernels on where there is none: runs the blocks of one cluster on the host, each thread on a stack of
+// its own, in an order drawn from a seed. What runs asynchronously on the card (copies to shared memory, products of
+// warpgroups) happens at a time drawn likewise, anywhere between its start and the moment somebody has waited for it,
+// so that a barrier that is missing, or a slot given back too early, shows as a wrong result or as threads that wait
+// for ever. Layouts are those of the PTX manual; speed and memory order are not modelled.
+//
+// The kernel is compiled for the host against the headers below this folder, which take the place of those with the
+// instructions.
+#include <cuda.h>
+#include <vector_types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace carat::cuda::emulated {
+
+// What a CUtensorMap stands for here: rows of memory, copied in boxes with rows of 128 bytes, swizzled.
+struct BoxedRows {
+  const uint8_t* base;
+  uint64_t rows, pitch_bytes;
+  uint32_t box_rows, element_bytes;
+};
+CUtensorMap describe(const BoxedRows& rows);
+
+struct Grid {
+  uint32_t blocks, threads;  // of the whole grid, of a block
+  uint32_t cluster;          // blocks that run together
+  uint32_t shared_bytes;
+};
+
+// Runs `kernel` for every thread of the grid, a cluster after the other. Throws std::runtime_error where threads wait
+// for something that will not come, or instructions are used as the hardware does not allow it.
+void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel);
+
+// --- what the instructions are made of, for the thread that runs ----------------------------------------------------
+const dim3& thread_index();
+const dim3& block_index();
+inline constexpr uint32_t kFirstShared = 1024;  // address of a block's shared memory; byte 0 is never used
+
+uint8_t* shared_at(uint32_t address, size_t bytes);
+void wait_until(const std::string& what, const std::function<bool()>& condition);
+uint32_t shuffle(uint32_t value, uint32_t from_lane);
+void warp_barrier();
+void block_barrier(uint32_t id, uint32_t threads);
+void cluster_barrier_arrive();
+void cluster_barrier_wait();
+uint32_t address_in_block(uint32_t address, uint32_t rank);
+
+void barrier_initialise(uint32_t barrier, uint32_t arrivals);
+void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes);  // also in another block
+bool barrier_phase_over(uint32_t barrier, uint32_t parity);
+void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
+                uint32_t blocks);
+
+// d (64 x n, fp32 fragments of each thread) = a b + d, or a b; operands as descriptors of fp16 in shared memory.
+struct WarpgroupProduct {
+  uint32_t n;
+  uint64_t a, b;
+  bool add, b_by_rows;
+  bool operator==(const WarpgroupProduct&) const = default;
+};
+void start_product(const WarpgroupProduct& product, float* d);
+void commit_products();
+void wait_for_products(uint32_t pending);
+
+}  // namespace carat::cuda::emulated
