@@ -63,7 +63,8 @@ struct PrefillCase {
   float scale = 1.0f;         // of the scores
   uint64_t seed = 1;
   CacheType cache = CacheType::kHalf;
-  bool warpgroups = false;  // by attention_prefill_wgmma
+  bool warpgroups = false;   // by attention_prefill_wgmma
+  uint32_t empty_tiles = 0;  // after the others
 };
 
 // The tile list of the prompts: full tiles in order, or pieces of random sizes in random order.
@@ -109,7 +110,9 @@ inline PrefillRun run_prefill(const PrefillCase& c, const TestCache& cache) {
   run.q.resize(size_t{rows} * c.shape.H * c.shape.hd);
   RandomHalves(query_scale(c.shape.hd) * c.scale).fill(c.seed + 5, run.q.data(), run.q.size());
   const DeviceArray<__half> q = to_device(run.q);
-  const DeviceArray<Segment> tiles = to_device(cut(c, attention_tile_rows(c.shape, c.shared_memory)));
+  std::vector<Segment> list = cut(c, attention_tile_rows(c.shape, c.shared_memory));
+  list.resize(list.size() + c.empty_tiles);
+  const DeviceArray<Segment> tiles = to_device(list);
   const DeviceArray<__nv_bfloat16> out(run.q.size(), "test output");
   check(cudaMemset(out.data(), 0xff, out.bytes()), "cudaMemset");  // NaN: an element not written shows
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

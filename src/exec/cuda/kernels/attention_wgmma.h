@@ -1,19 +1,15 @@
 #pragma once
 
-// Prompt attention by warpgroup products (sm_90a): what attention.h says of attention_prefill, for caches in fp16, a
-// head dimension of 512 and no window.
+// Prompt attention by warpgroup products (sm_90a): what attention.h says of attention_prefill, for caches in fp16 and
+// two shapes of heads: 256 columns with or without a window, 512 without one.
 #include <cuda.h>
 
 #include "exec/cuda/kernels/attention_launch.h"
 
 namespace carat::cuda {
 
-inline constexpr uint32_t kWgmmaAttentionRows = 64;  // of a tile: queries times the query heads of a KV head
-inline constexpr uint32_t kWgmmaAttentionHd = 512;
-
 struct WgmmaAttentionJob {
-  CUtensorMap keys;    // the cache as rows of hd: boxes of 64 columns x 64 keys, swizzled
-  CUtensorMap values;  // 64 columns x 32 keys
+  CUtensorMap keys, values;  // the cache as rows of hd: boxes of 64 columns x the kernel's number of keys, swizzled
   PrefillArguments a;
 };
 
@@ -21,5 +17,12 @@ bool wgmma_attention_supports(const AttentionShape& shape, const KvView& kv);
 
 // The tiles are those of attention_prefill. Only where wgmma_available().
 void attention_prefill_wgmma(const PrefillArguments& arguments, const Launch& how);
+
+// One per head dimension, each in a file of its own.
+void launch_prefill_256_wgmma(const PrefillArguments& arguments, const Launch& how);
+void launch_prefill_512_wgmma(const PrefillArguments& arguments, const Launch& how);
+
+// The cache as boxes of `box_keys` keys.
+CUtensorMap wgmma_cache_map(const __half* base, uint32_t hd, uint32_t box_keys);
 
 }  // namespace carat::cuda

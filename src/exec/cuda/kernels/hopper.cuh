@@ -211,6 +211,14 @@ __device__ __forceinline__ void wgmma_256_halves_by_rows(float (&d)[128], uint64
                  CARAT_D16(112)
                : "l"(a), "l"(b));
 }
+// The same with a in registers.
+__device__ __forceinline__ void wgmma_256_halves_by_rows(float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" CARAT_R0 "," CARAT_R1 "," CARAT_R2 "," CARAT_R3
+               "," CARAT_R4 "," CARAT_R5 "," CARAT_R6 "," CARAT_R7 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 1;"
+               : CARAT_D16(0), CARAT_D16(16), CARAT_D16(32), CARAT_D16(48), CARAT_D16(64), CARAT_D16(80), CARAT_D16(96),
+                 CARAT_D16(112)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 #undef CARAT_D16
 #undef CARAT_R0
 #undef CARAT_R1

@@ -20,7 +20,8 @@ namespace {
 
 constexpr uint32_t kWarp = 32, kWarpgroup = 128;
 constexpr size_t kStackBytes = 64 * 1024;
-constexpr uint32_t kRankShift = 24;  // address_in_block() puts the rank plus one above the address
+constexpr uint64_t kLongestPause = 1024;  // turns a thread is held back
+constexpr uint32_t kRankShift = 24;       // address_in_block() puts the rank plus one above the address
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
@@ -53,6 +54,7 @@ struct StartedProduct {
   bool at_once;  // as early as it can, or as late
   uint32_t threads = 0;
   std::array<float*, kWarp> d{};
+  std::array<const uint32_t*, kWarp> a_registers{};
 };
 
 struct Warp {
@@ -98,6 +100,7 @@ struct Machine {
   Meeting cluster;
   Thread* current = nullptr;
   std::vector<bool> slow;  // warps that go on only where no other can
+  uint64_t turns = 0;
   ucontext_t scheduler{};
   std::exception_ptr failure;
 };
@@ -113,6 +116,12 @@ uint8_t* shared_of(uint32_t rank, uint32_t address, size_t bytes) {
     refuse(fmt::format("{} bytes at shared address {} are outside the block's {}", bytes, address, shared.size()));
   }
   return shared.data() + (address - kFirstShared);
+}
+
+PhaseBarrier& barrier_of(uint32_t rank, uint32_t address) {
+  const auto found = block_of(rank).barriers.find(address);
+  if (found == block_of(rank).barriers.end()) refuse("a barrier that has not been initialised");
+  return found->second;
 }
 
 uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
@@ -131,7 +140,7 @@ void deliver(const Copy& copy) {
       }
     }
   }
-  PhaseBarrier& barrier = block_of(copy.rank).barriers.at(copy.barrier);
+  PhaseBarrier& barrier = barrier_of(copy.rank, copy.barrier);
   barrier.bytes -= copy.rows.box_rows * kRowBytes;
   barrier.settle();
 }
@@ -148,12 +157,25 @@ float element(uint32_t rank, uint64_t descriptor, bool by_rows, uint32_t k, uint
   return __half2float(value);
 }
 
+// Row and k of a warp's 16 x 16 part of A, of which lane l holds pairs of rows g and g + 8 (g = l / 4).
+float register_element(const StartedProduct& product, uint32_t row, uint32_t k) {
+  const uint32_t lane = row % 8 * 4 + k % 8 / 2;
+  const uint32_t word = product.a_registers[lane][row / 8 + k / 8 * 2];
+  __half_raw raw;
+  raw.x = static_cast<unsigned short>(k % 2 == 0 ? word & 0xffff : word >> 16);
+  return __half2float(__half(raw));
+}
+
 void carry_out(uint32_t rank, uint32_t warp, const StartedProduct& product) {
   constexpr uint32_t kDepth = 16, kRows = 16;
   const uint32_t n = product.what.n, first_row = warp % (kWarpgroup / kWarp) * kRows;
+  const bool in_registers = product.a_registers[0] != nullptr;
   std::vector<float> a(kRows * kDepth), b(size_t{n} * kDepth);
   for (uint32_t k = 0; k < kDepth; ++k) {
-    for (uint32_t r = 0; r < kRows; ++r) a[r * kDepth + k] = element(rank, product.what.a, false, k, first_row + r);
+    for (uint32_t r = 0; r < kRows; ++r) {
+      a[r * kDepth + k] =
+          in_registers ? register_element(product, r, k) : element(rank, product.what.a, false, k, first_row + r);
+    }
     for (uint32_t c = 0; c < n; ++c) b[c * kDepth + k] = element(rank, product.what.b, product.what.b_by_rows, k, c);
   }
   for (uint32_t lane = 0; lane < kWarp; ++lane) {
@@ -235,11 +257,11 @@ void choose_slow_warps() {
   }
 }
 
-// Another thread goes on, now and then.
+// Now and then others go on, for a short while or a long one.
 void let_others_go_first() {
   if (machine->random.below(4) != 0) return;
-  Thread& thread = *machine->current;
-  swapcontext(&thread.context, &machine->scheduler);
+  const uint64_t until = machine->turns + machine->random.below(kLongestPause >> machine->random.below(10));
+  wait_until("its turn", [until] { return machine->turns >= until; });
 }
 
 bool deliver_one() {
@@ -269,10 +291,16 @@ void run_cluster(uint32_t first_block) {
   }
   constexpr uint64_t kTurnsPerCopy = 64, kTurnsPerChoice = 2000;
   choose_slow_warps();
+  uint64_t idle = 0;
   for (;;) {
     if (machine->random.below(kTurnsPerChoice) == 0) choose_slow_warps();
     if (machine->random.below(kTurnsPerCopy) == 0) deliver_one();
-    if (!run_one(false) && !deliver_one() && !run_one(true)) break;
+    ++machine->turns;
+    if (run_one(false) || deliver_one() || run_one(true)) {
+      idle = 0;
+    } else if (++idle > kLongestPause) {
+      break;
+    }
     if (machine->failure) std::rethrow_exception(machine->failure);
   }
   for (const Thread& thread : machine->threads) {
@@ -359,7 +387,7 @@ void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes) {
   bool alive = false;
   for (const Thread& thread : machine->threads) alive = alive || (thread.rank == rank && !thread.ended);
   if (!alive) refuse("an arrival at a block that has ended");
-  PhaseBarrier& state = block_of(rank).barriers.at(address);
+  PhaseBarrier& state = barrier_of(rank, address);
   if (state.pending == 0) refuse("more arrivals at a barrier than it was initialised for");
   --state.pending;
   state.bytes += announced_bytes;
@@ -368,7 +396,7 @@ void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes) {
 }
 
 bool barrier_phase_over(uint32_t barrier, uint32_t parity) {
-  return my_block().barriers.at(barrier).phase % 2 != parity;
+  return barrier_of(machine->current->rank, barrier).phase % 2 != parity;
 }
 
 void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
@@ -381,14 +409,15 @@ void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, 
   }
 }
 
-void start_product(const WarpgroupProduct& product, float* d) {
+void start_product(const WarpgroupProduct& product, float* d, const uint32_t* a_registers) {
   Thread& thread = *machine->current;
   Warp& warp = my_warp();
   const size_t index = thread.products++;
-  if (index == warp.products.size()) warp.products.push_back({product, machine->random.below(2) == 0, 0, {}});
+  if (index == warp.products.size()) warp.products.push_back({product, machine->random.below(2) == 0, 0, {}, {}});
   StartedProduct& started = warp.products[index];
   if (started.what != product) refuse("the lanes of a warp start different products");
   started.d[thread.index.x % kWarp] = d;
+  started.a_registers[thread.index.x % kWarp] = a_registers;
   if (++started.threads == kWarp && started.at_once && warp.done == index) carry_out_until(warp, index + 1);
 }
 
@@ -398,9 +427,8 @@ void wait_for_products(uint32_t pending) {
   const std::vector<size_t>& committed = machine->current->committed;
   if (committed.size() <= pending) return;
   const size_t until = committed[committed.size() - 1 - pending];
-  Warp& warp = my_warp();
-  wait_until("the other lanes of its warp", [&warp, until] { return warp.products[until - 1].threads == kWarp; });
-  carry_out_until(warp, until);
+  warp_barrier();  // lanes wait together; with it all of them have started what comes before
+  carry_out_until(my_warp(), until);
 }
 
 }  // namespace carat::cuda::emulated

@@ -56,14 +56,15 @@ bool barrier_phase_over(uint32_t barrier, uint32_t parity);
 void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
                 uint32_t blocks);
 
-// d (64 x n, fp32 fragments of each thread) = a b + d, or a b; operands as descriptors of fp16 in shared memory.
+// d (64 x n, fp32 fragments of each thread) = a b + d, or a b; operands as descriptors of fp16 in shared memory, or a
+// as four registers of each thread, which are read when the product is carried out.
 struct WarpgroupProduct {
   uint32_t n;
   uint64_t a, b;
   bool add, b_by_rows;
   bool operator==(const WarpgroupProduct&) const = default;
 };
-void start_product(const WarpgroupProduct& product, float* d);
+void start_product(const WarpgroupProduct& product, float* d, const uint32_t* a_registers = nullptr);
 void commit_products();
 void wait_for_products(uint32_t pending);
 

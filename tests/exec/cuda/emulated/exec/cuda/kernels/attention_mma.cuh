@@ -1,7 +1,7 @@
 #pragma once
 
-// attention_mma.cuh and what the language itself gives device code, on the emulated machine: what attention_wgmma.cuh
-// uses of it.
+// attention_mma.cuh and what the language itself gives device code, on the emulated machine: what prompt
+// attention by warpgroups uses of it.
 #include <cuda_fp16.h>
 
 #include <bit>

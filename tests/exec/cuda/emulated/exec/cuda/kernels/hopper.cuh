@@ -1,6 +1,6 @@
 #pragma once
 
-// hopper.cuh on the emulated machine: what attention_wgmma.cuh uses of it.
+// hopper.cuh on the emulated machine: what prompt attention by warpgroups uses of it.
 #include "exec/cuda/emulated/machine.h"
 
 namespace carat::cuda {
@@ -51,6 +51,9 @@ void wgmma_64_halves(float (&d)[32], uint64_t a, uint64_t b) {
 }
 inline void wgmma_256_halves_by_rows(float (&d)[128], uint64_t a, uint64_t b) {
   emulated::start_product({256, a, b, true, true}, d);
+}
+inline void wgmma_256_halves_by_rows(float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
+  emulated::start_product({256, 0, b, true, true}, d, a);
 }
 
 }  // namespace carat::cuda

@@ -1,0 +1,27 @@
+#include "exec/cuda/kernels/attention_wgmma.h"
+
+#include "base/error.h"
+#include "exec/cuda/device/tensor_map.h"
+
+namespace carat::cuda {
+
+bool wgmma_attention_supports(const AttentionShape& shape, const KvView& kv) {
+  const bool has_kernel = shape.hd == 256 || (shape.hd == 512 && shape.window == 0);
+  return has_kernel && !kv.quantised();
+}
+
+void attention_prefill_wgmma(const PrefillArguments& arguments, const Launch& how) {
+  check_attention_shape(arguments.shape);
+  CARAT_CHECK(wgmma_attention_supports(arguments.shape, arguments.kv));
+  CARAT_CHECK(arguments.kv.slots > 0 && arguments.kv.slots % 64 == 0);
+  const auto launcher = arguments.shape.hd == 256 ? launch_prefill_256_wgmma : launch_prefill_512_wgmma;
+  launcher(arguments, how);
+}
+
+CUtensorMap wgmma_cache_map(const __half* base, uint32_t hd, uint32_t box_keys) {
+  // The cache does not say how many sequences it has; the kernels read only rows of the tiles' sequences.
+  constexpr uint64_t kAllRows = uint64_t{1} << 31;
+  return make_tensor_map(base, {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, hd, kAllRows, uint64_t{hd} * 2, 64, box_keys, true});
+}
+
+}  // namespace carat::cuda
