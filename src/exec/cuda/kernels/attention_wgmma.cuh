@@ -8,6 +8,7 @@
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/attention_wgmma.h"
 #include "exec/cuda/kernels/hopper.cuh"
+#include "exec/cuda/kernels/ring_position.cuh"
 
 namespace carat::cuda {
 
@@ -21,18 +22,6 @@ inline constexpr int kGroupBarrier = 1;                           // named barri
 __device__ __forceinline__ uint32_t swizzled_piece(uint32_t row, uint32_t piece) {
   return row * 128 + ((piece ^ row % 8) << 4);
 }
-
-// A place in a ring: which slot is next, and the parity of its current round.
-template <uint32_t kSlots>
-struct AttentionRing {
-  uint32_t slot = 0, parity = 0;
-  __device__ __forceinline__ void advance() {
-    if (++slot == kSlots) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 // The rows of a tile: queries of a segment times the query heads of a KV head.
 template <uint32_t kHd>

@@ -21,7 +21,7 @@ struct Wgmma256 {
   static constexpr uint32_t kTileKeys = 64, kBlocks = kHd / 64;
   static constexpr uint32_t kSlots = 5, kSlotBytes = kBlocks * kOperandBlockBytes;
   static constexpr int kQueryBarrier = 3;
-  using Ring = AttentionRing<kSlots>;
+  using Ring = RingPosition<kSlots>;
 
   // Shared memory, from an address that is a multiple of 1024.
   struct Memory {

@@ -30,7 +30,7 @@ struct Wgmma512 {
   static constexpr uint32_t kValueBlockBytes = kValueKeys * 128;         // of 64 columns
   static constexpr uint32_t kProbabilityBytes = 2 * kOperandBlockBytes;  // of a step
   static constexpr int kMaximaBarrier = 3, kProbabilityBarrier = 4;
-  using Ring = AttentionRing<kSlots>;
+  using Ring = RingPosition<kSlots>;
 
   // Shared memory, from an address that is a multiple of 1024.
   struct Memory {

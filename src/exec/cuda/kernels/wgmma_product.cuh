@@ -13,6 +13,7 @@
 // Bound by the tensor cores from about 128 rows per group on, below by the packed weights' way from memory. The width
 // is one of wgmma_tiles.h and a kernel of its own; what a tile computes beyond its group's rows or the part's weights
 // is not stored.
+#include "exec/cuda/kernels/ring_position.cuh"
 #include "exec/cuda/kernels/wgmma_fragments.cuh"
 #include "exec/cuda/kernels/wgmma_job.h"
 
@@ -27,18 +28,6 @@ constexpr int kGatherBarrier = 1, kStoreBarrier = 2;  // named barriers; the sec
 
 // Blocks of 64 columns that share an activation slot.
 constexpr uint32_t wgmma_slot_blocks(uint32_t width) { return width <= 64 ? 4 : width <= 128 ? 2 : 1; }
-
-// A place in a ring: which slot is next, and the parity of its current round.
-template <uint32_t kSlots>
-struct RingPosition {
-  uint32_t slot = 0, parity = 0;
-  __device__ void advance() {
-    if (++slot == kSlots) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 using ActivationRing = RingPosition<kWgmmaActivationSlots>;
 
