@@ -1,6 +1,5 @@
 // What the warpgroup product is built of, each block alone: a failure here says which of them is wrong.
-#include <cudaTypedefs.h>
-
+#include "exec/cuda/device/tensor_map.h"
 #include "exec/cuda/gpu_fixture.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/hopper.cuh"
@@ -132,18 +131,8 @@ TEST_F(WgmmaBlocksTest, SmallSwizzledBoxes) {
   std::vector<uint16_t> values(kRows * kColumns);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint16_t>(i);
   const auto device = upload(values);
-  void* encode = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result), "test");
-  ASSERT_EQ(result, cudaDriverEntryPointSuccess);
-  CUtensorMap map;
-  const cuuint64_t sizes[2] = {kColumns, kRows}, pitch[1] = {kColumns * 2};
-  const cuuint32_t box[2] = {64, 64}, one[2] = {1, 1};
-  ASSERT_EQ(
-      reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(encode)(
-          &map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, device.data(), sizes, pitch, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      CUDA_SUCCESS);
+  const CUtensorMap map =
+      make_tensor_map(device.data(), {CU_TENSOR_MAP_DATA_TYPE_UINT16, kColumns, kRows, kColumns * 2, 64, 64, true});
   for (const uint32_t x : {0u, 64u, 192u}) {
     for (const uint32_t y : {0u, 30u, 96u}) {
       SCOPED_TRACE(testing::Message() << x << ", " << y);
