@@ -201,8 +201,8 @@ TEST_F(AttentionBlocksTest, SmallScores) {
 }
 
 TEST_F(AttentionBlocksTest, SmallValues) {
-  check_values<32, false>();
-  check_values<32, true>();
+  check_values<16, false>();
+  check_values<16, true>();
   check_values<64, false>();
   check_values<64, true>();
 }

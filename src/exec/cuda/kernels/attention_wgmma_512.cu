@@ -25,7 +25,7 @@ __global__ void CARAT_ATTENTION_CLUSTER __launch_bounds__(kWgmmaAttentionThreads
 }  // namespace
 
 void launch_prefill_512_wgmma(const PrefillArguments& arguments, const Launch& how) {
-  const WgmmaAttentionJob job{wgmma_cache_map(arguments.kv.k, Wgmma512::kHd, Wgmma512::kGroupKeys),
+  const WgmmaAttentionJob job{wgmma_cache_map(arguments.kv.k, Wgmma512::kHd, Wgmma512::kKeyBoxRows),
                               wgmma_cache_map(arguments.kv.v, Wgmma512::kHd, Wgmma512::kValueKeys), arguments};
   constexpr uint32_t kBytes = Wgmma512::Memory::kBytes + 1024;
   allow_shared_memory(attention_512_wgmma_kernel, kBytes, "prompt attention");

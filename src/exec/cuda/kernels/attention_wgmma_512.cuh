@@ -13,11 +13,12 @@
 //    64 rows | group 1   | group 2   |  -- P, fp16, | group 1     | group 2   |
 //            +-----------+-----------+  shared  --> +-------------+-----------+
 //
-//   memory  queries 64 KB | P 2 x 16 KB | two rings of 4 slots of 16 KB: 64 keys x 128 columns of K, or 32 x 256 of V
+//   memory  queries 64 KB | P 2 x 16 KB | two rings of 8 slots of 8 KB: 64 keys x 64 columns of K, or 16 x 256 of V
 //   order   of a warpgroup: scores of step i, P V of step i - 1, and while that runs, the softmax of step i
 //
 // Bound by shared memory: a step writes 256 KB to it and reads 416 KB, which takes 5,400 cycles where the tensor cores
 // need 4,096. From L2 come 128 KB a step and block; one tile alone would need 256, more than L2 gives in that time.
+// Small slots are given back soon: the ring holds half of what a step reads, and has to hide how long copies take.
 #include "exec/cuda/kernels/attention_wgmma.cuh"
 #include "exec/cuda/kernels/cluster.cuh"
 
@@ -25,9 +26,13 @@ namespace carat::cuda {
 
 struct Wgmma512 {
   static constexpr uint32_t kHd = 512;
-  static constexpr uint32_t kStepKeys = 128, kGroupKeys = 64, kValueKeys = 32;
-  static constexpr uint32_t kSlots = 4, kSlotBytes = 16 * 1024;
-  static constexpr uint32_t kValueBlockBytes = kValueKeys * 128;         // of 64 columns
+  static constexpr uint32_t kStepKeys = 128, kGroupKeys = 64;
+  static constexpr uint32_t kParts = 8;  // slots that hold a warpgroup's keys of a step, and those for its values
+  static constexpr uint32_t kKeyBlocks = kHd / 64 / kParts, kValueKeys = kStepKeys / kParts;  // of a slot
+  static constexpr uint32_t kSlots = kParts, kSlotBytes = kKeyBlocks * kOperandBlockBytes;
+  static constexpr uint32_t kKeyBoxRows = kGroupKeys / 2;         // what one of two blocks copies
+  static constexpr uint32_t kValueBlockBytes = kValueKeys * 128;  // of 64 columns
+  static_assert(kSlotBytes == 4 * kValueBlockBytes && kParts >= 4);
   static constexpr uint32_t kProbabilityBytes = 2 * kOperandBlockBytes;  // of a step
   static constexpr int kMaximaBarrier = 3, kProbabilityBarrier = 4;
   using Ring = RingPosition<kSlots>;
@@ -120,17 +125,20 @@ class Wgmma512::Copies {
 
  private:
   __device__ __forceinline__ void keys(uint32_t key) {
-    for (uint32_t part = 0; part < kHd / 128; ++part) {
+    for (uint32_t part = 0; part < kParts; ++part) {
       begin_slot();
-      for (uint32_t block = 0; block < 2; ++block) {
-        if (share_.together && block != share_.rank) continue;
-        box(job_.keys, block * kOperandBlockBytes, part * 128 + block * 64, key);
+      for (uint32_t half = 0; half < 2; ++half) {
+        if (share_.together && half != share_.rank) continue;
+        for (uint32_t block = 0; block < kKeyBlocks; ++block) {
+          box(job_.keys, block * kOperandBlockBytes + half * (kOperandBlockBytes / 2), (part * kKeyBlocks + block) * 64,
+              key + half * kKeyBoxRows);
+        }
       }
       ring_.advance();
     }
   }
   __device__ __forceinline__ void values(uint32_t key) {
-    for (uint32_t part = 0; part < kStepKeys / kValueKeys; ++part) {
+    for (uint32_t part = 0; part < kParts; ++part) {
       begin_slot();
       for (uint32_t block = 0; block < 4; ++block) {
         if (share_.together && block / 2 != share_.rank) continue;
@@ -192,13 +200,9 @@ class Wgmma512::Group {
       values(step - 1, 1);
       mask(step);
       publish_maxima();
-      wgmma_wait<1>();
-      release();
-      values(step - 1, 2);
+      more_values<2, kParts / 2 + 1>(step - 1);
       exchange_maxima();
-      wgmma_wait<1>();
-      release();
-      values(step - 1, 3);
+      more_values<kParts / 2 + 1, kParts>(step - 1);
       probabilities(step);
       // The compiler would not let them go on around the loop.
       wgmma_wait<0>();
@@ -208,7 +212,7 @@ class Wgmma512::Group {
     scores_.scale(o_);
     named_barrier<256>(kProbabilityBarrier);
 #pragma unroll
-    for (uint32_t part = 0; part < 4; ++part) values(share_.steps - 1, part);
+    for (uint32_t part = 0; part < kParts; ++part) values(share_.steps - 1, part);
     wgmma_wait<0>();
     store();
   }
@@ -232,17 +236,17 @@ class Wgmma512::Group {
     released_.advance();
   }
 
-  // Starts s = Q K^T of a step; the last of its four groups is still under way at the end.
+  // Starts s = Q K^T of a step; the last of its parts is still under way at the end.
   __device__ __forceinline__ void scores() {
     const uint64_t queries = wgmma_operand(opaque(memory_.base));
 #pragma unroll
-    for (uint32_t part = 0; part < 4; ++part) {
+    for (uint32_t part = 0; part < kParts; ++part) {
       const uint64_t keys = wgmma_operand(next_slot());
       wgmma_fence();
 #pragma unroll
-      for (uint32_t k = 0; k < 8; ++k) {
+      for (uint32_t k = 0; k < kKeyBlocks * 4; ++k) {
         const uint32_t in_part = k / 4 * kOperandBlockBytes + k % 4 * 32;
-        const uint64_t a = further(queries, part * 2 * kOperandBlockBytes + in_part), b = further(keys, in_part);
+        const uint64_t a = further(queries, part * kSlotBytes + in_part), b = further(keys, in_part);
         if (part == 0 && k == 0) {
           wgmma_64_halves<false>(scores_.s, a, b);
         } else {
@@ -259,16 +263,27 @@ class Wgmma512::Group {
     }
   }
 
-  // Starts o += P V of a quarter of a step's keys.
+  // Starts o += P V of a part of a step's keys.
   __device__ __forceinline__ void values(uint32_t step, uint32_t part) {
-    const uint32_t slot = next_slot();
-    if (step == 0) clear_outside<kValueKeys>(slot, share_.key(0) + part * kValueKeys, 0, share_.end, group_);
-    const uint64_t p = wgmma_operand(memory_.probabilities(step) + part / 2 * kOperandBlockBytes + part % 2 * 64),
+    const uint32_t slot = next_slot(), key = part * kValueKeys;
+    if (step == 0) clear_outside<kValueKeys>(slot, share_.key(0) + key, 0, share_.end, group_);
+    const uint64_t p = wgmma_operand(memory_.probabilities(step) + key / 64 * kOperandBlockBytes + key % 64 * 2),
                    v = wgmma_operand_rows(slot, kValueBlockBytes);
     wgmma_fence();
 #pragma unroll
-    for (uint32_t k = 0; k < 2; ++k) wgmma_256_halves_by_rows(o_, further(p, k * 32), further(v, k * 2048));
+    for (uint32_t k = 0; k < kValueKeys / 16; ++k)
+      wgmma_256_halves_by_rows(o_, further(p, k * 32), further(v, k * 2048));
     wgmma_commit();
+  }
+  // Those of parts kFirst ... kEnd, each when the one before the last has ended.
+  template <uint32_t kFirst, uint32_t kEnd>
+  __device__ __forceinline__ void more_values(uint32_t step) {
+#pragma unroll
+    for (uint32_t part = kFirst; part < kEnd; ++part) {
+      wgmma_wait<1>();
+      release();
+      values(step, part);
+    }
   }
 
   __device__ __forceinline__ void mask(uint32_t step) {

@@ -94,7 +94,7 @@ struct Problem {
       emulated::run({tile_count * shape.Hkv, kWgmmaAttentionThreads, 1, Wgmma256::Memory::kBytes}, seed,
                     [&] { Wgmma256::attend(job, {emulated::kFirstShared}); });
     } else {
-      const WgmmaAttentionJob job{map(k, Wgmma512::kGroupKeys), map(v, Wgmma512::kValueKeys), arguments};
+      const WgmmaAttentionJob job{map(k, Wgmma512::kKeyBoxRows), map(v, Wgmma512::kValueKeys), arguments};
       emulated::run({(tile_count + 1) / 2 * 2 * shape.Hkv, kWgmmaAttentionThreads, 2, Wgmma512::Memory::kBytes}, seed,
                     [&] { Wgmma512::attend(job, {emulated::kFirstShared}); });
     }
