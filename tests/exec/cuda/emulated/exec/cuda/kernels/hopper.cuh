@@ -1,7 +1,10 @@
 #pragma once
 
 // hopper.cuh on the emulated machine: what prompt attention by warpgroups uses of it.
+#include <cuda_runtime_api.h>
+
 #include "exec/cuda/emulated/machine.h"
+#include "exec/cuda/kernels/wgmma_operand.cuh"
 
 namespace carat::cuda {
 
@@ -35,14 +38,6 @@ void wgmma_wait() {
   emulated::wait_for_products(kPending);
 }
 
-// The descriptors are those of the hardware, written a second time.
-inline uint64_t wgmma_operand(uint32_t address) {
-  return uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{1} << 16 | (address & 0x3ffff) >> 4;
-}
-inline uint64_t wgmma_operand_rows(uint32_t address, uint32_t block_bytes) {
-  return uint64_t{1} << 62 | uint64_t{64} << 32 | uint64_t{block_bytes >> 4} << 16 | (address & 0x3ffff) >> 4;
-}
-inline uint64_t further(uint64_t operand, uint32_t bytes) { return operand + (bytes >> 4); }
 inline uint32_t opaque(uint32_t value) { return value; }
 
 template <bool kAdd>
