@@ -166,8 +166,9 @@ struct PromptBench {
 // Ends the line of the shape where there is such a kernel.
 void bench_warpgroups(const Card& card, const Ceilings& ceilings, const Stream& stream, const AttentionShape& shape,
                       uint32_t S) {
+  if (!wgmma_available()) return;
   const PromptBench b(shape, S, attention_tile_rows(shape, card.shared_memory), false);
-  if (!wgmma_available() || !wgmma_attention_supports(shape, b.cache.view())) return;
+  if (!wgmma_attention_supports(shape, b.cache.view())) return;
   const double ms = median_ms(stream, S > 8192 ? 5 : 15, [&] {
     attention_prefill_wgmma({shape, b.q.data(), b.cache.view(), b.tiles.data(), b.tile_count(), b.out.data()},
                             {stream.get(), false});

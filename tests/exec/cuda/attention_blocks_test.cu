@@ -1,10 +1,10 @@
 // What prompt attention by warpgroups is built of, each block alone: a failure here says which of them is wrong.
 #include "exec/cuda/device/tensor_map.h"
-#include "exec/cuda/gpu_fixture.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/cluster.cuh"
 #include "exec/cuda/kernels/hopper.cuh"
 #include "exec/cuda/kernels/wgmma_product.h"
+#include "exec/cuda/warpgroup_fixture.h"
 
 namespace carat::cuda {
 namespace {
@@ -132,14 +132,8 @@ __cluster_dims__(2, 1, 1)
 #endif
 }
 
-class AttentionBlocksTest : public GpuTest {
+class AttentionBlocksTest : public WarpgroupTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (IsSkipped()) return;
-    if (!wgmma_available()) GTEST_SKIP() << "skipped: no sm_90 or no code for sm_90a";
-  }
-
   struct Halves {
     std::vector<float> floats;
     DeviceArray<__half> device;

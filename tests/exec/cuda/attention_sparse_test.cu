@@ -87,7 +87,7 @@ std::vector<double> reference_worth(const SparseCase& c, const TestCache& cache,
     for (uint32_t j = 0; j < hd; ++j) {
       double sum = 0.0;
       for (uint32_t i = 0; i < kSparseBlock; ++i) {
-        sum += double{cache.k[(size_t{kv_head} * cache.slots + block * kSparseBlock + i) * hd + j]};
+        sum += double{cache.k.values[(size_t{kv_head} * cache.slots + block * kSparseBlock + i) * hd + j]};
       }
       means[block - first][j] = static_cast<float>(sum / kSparseBlock);
     }
@@ -146,13 +146,13 @@ void expect_attention(const SparseCase& c, const TestCache& cache, const SparseR
       for (uint32_t p = block * kSparseBlock; p < (block + 1) * kSparseBlock && p <= position; ++p) keys.push_back(p);
     }
     const auto at = [&](uint32_t p) { return (size_t{kv_head} * cache.slots + p) * hd; };
-    for (const uint32_t p : keys) scores.push_back(dot(q.data(), &cache.k[at(p)], hd));
+    for (const uint32_t p : keys) scores.push_back(dot(q.data(), &cache.k.values[at(p)], hd));
     const double largest = *std::max_element(scores.begin(), scores.end());
     double sum = 0.0;
     for (size_t k = 0; k < keys.size(); ++k) {
       const double weight = std::exp(scores[k] - largest);
       sum += weight;
-      for (uint32_t j = 0; j < hd; ++j) out[j] += weight * double{cache.v[at(keys[k]) + j]};
+      for (uint32_t j = 0; j < hd; ++j) out[j] += weight * double{cache.v.values[at(keys[k]) + j]};
     }
     for (double& x : out) x /= sum;
     distance.add(out, [&](size_t j) { return double{__bfloat162float(run.prefill.out[offset + j])}; });

@@ -1,9 +1,9 @@
 // What the warpgroup product is built of, each block alone: a failure here says which of them is wrong.
 #include "exec/cuda/device/tensor_map.h"
-#include "exec/cuda/gpu_fixture.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/hopper.cuh"
 #include "exec/cuda/kernels/wgmma_product.h"
+#include "exec/cuda/warpgroup_fixture.h"
 
 namespace carat::cuda {
 namespace {
@@ -85,14 +85,8 @@ __global__ void store_transposed_kernel(__nv_bfloat16* out) {
 #endif
 }
 
-class WgmmaBlocksTest : public GpuTest {
+class WgmmaBlocksTest : public WarpgroupTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (IsSkipped()) return;
-    if (!wgmma_available()) GTEST_SKIP() << "skipped: no sm_90 or no code for sm_90a";
-  }
-
   template <int N>
   void check_wgmma() {
     SCOPED_TRACE(N);

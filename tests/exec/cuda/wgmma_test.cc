@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "exec/cuda/gpu_fixture.h"
 #include "exec/cuda/kernels/wgmma_product.h"
 #include "exec/cuda/packed_matrix.h"
+#include "exec/cuda/warpgroup_fixture.h"
 #include "exec/cuda/weights/repack.h"
 
 namespace carat::cuda {
@@ -22,14 +22,8 @@ struct WgmmaCase {
   size_t samples = 0;  // results to compare; 0: all
 };
 
-class WgmmaTest : public GpuTest {
+class WgmmaTest : public WarpgroupTest {
  protected:
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (IsSkipped()) return;
-    if (!wgmma_available()) GTEST_SKIP() << "skipped: no sm_90 or no code for sm_90a";
-  }
-
   static constexpr uint32_t kGuard = 3;  // rows after the results that must stay untouched
 
   struct Problem {

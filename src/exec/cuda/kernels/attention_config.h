@@ -25,6 +25,8 @@ struct AttentionTile {
   TileStorage storage = TileStorage::kHalf;
 };
 
+inline constexpr float kLog2E = 1.4426950408889634f;  // softmax by powers of two
+
 constexpr bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
 
 // Sizes that follow from a tile, and the layout of its shared memory:

@@ -1,7 +1,10 @@
 #pragma once
 
-// Which keys a tile of query rows sees, and where the pieces of a tile lie in shared memory.
+// What the rows of a tile are, which keys they see, and where the pieces of a tile lie in shared memory.
+#include <cuda_runtime_api.h>
+
 #include "exec/cuda/kernels/attention_config.h"
+#include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/attention_sparse_shape.h"
 
 namespace carat::cuda {
@@ -14,6 +17,20 @@ __device__ __forceinline__ uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
   constexpr uint32_t kMask = kColumns >= 64 ? 7 : kColumns / 8 - 1;
   return row * kColumns * 2 + ((chunk ^ (row / kRowsPerLine & kMask)) << 4);
 }
+
+// The query row and head of a tile's row; `query` >= segment.count where the tile is not full.
+struct QueryOfRow {
+  uint32_t query;
+  uint64_t offset;  // of its hd values in q and out
+
+  __device__ __forceinline__ QueryOfRow(const AttentionShape& shape, const Segment& segment, uint32_t kv_head,
+                                        uint32_t row) {
+    const uint32_t group = shape.H / shape.Hkv;
+    query = row / group;
+    const uint32_t head = kv_head * group + row % group;
+    offset = (static_cast<uint64_t>(segment.row + query) * shape.H + head) * shape.hd;
+  }
+};
 
 // Keys that some row of the tile may see: positions [begin, end), in the key tiles first_tile ... + tiles.
 struct KeyRange {

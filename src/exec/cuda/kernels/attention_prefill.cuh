@@ -10,20 +10,6 @@
 
 namespace carat::cuda {
 
-// The query row and head of a tile's row; `query` >= segment.count where the tile is not full.
-struct QueryOfRow {
-  uint32_t query;
-  uint64_t offset;  // of its hd values in q and out
-
-  __device__ __forceinline__ QueryOfRow(const AttentionShape& shape, const Segment& segment, uint32_t kv_head,
-                                        uint32_t row) {
-    const uint32_t group = shape.H / shape.Hkv;
-    query = row / group;
-    const uint32_t head = kv_head * group + row % group;
-    offset = (static_cast<uint64_t>(segment.row + query) * shape.H + head) * shape.hd;
-  }
-};
-
 template <AttentionTile T>
 __device__ __forceinline__ void load_query_tile(const PrefillArguments& a, const Segment& segment, uint32_t kv_head,
                                                 uint32_t queries) {

@@ -26,8 +26,6 @@ using OperandsOf = std::conditional_t<T.storage == TileStorage::kQuantised, Quan
 template <AttentionTile T>
 using QueriesOf = std::conditional_t<T.storage == TileStorage::kQuantised, PermutedQueries<T>, RegisterQueries<T>>;
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // The ring of one sequence and KV head; keys: KeyRange or SelectedKeys.
 template <AttentionTile T, typename Keys>
 __device__ __forceinline__ RingOf<T, Keys> make_ring(uint32_t shared, const KvView& kv, uint64_t plane, uint32_t hd,

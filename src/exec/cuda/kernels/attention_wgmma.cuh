@@ -5,6 +5,7 @@
 //
 // A warpgroup's accumulators: element 4 j + i of a thread is of row g + 8 (i / 2) of its warp's 16 rows and of column
 // 8 j + 2 t + i % 2 (g = lane / 4, t = lane % 4).
+#include "exec/cuda/kernels/attention_keys.cuh"
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/attention_wgmma.h"
 #include "exec/cuda/kernels/hopper.cuh"
@@ -23,23 +24,76 @@ __device__ __forceinline__ uint32_t swizzled_piece(uint32_t row, uint32_t piece)
   return row * 128 + ((piece ^ row % 8) << 4);
 }
 
-// The rows of a tile: queries of a segment times the query heads of a KV head.
+// Slots that TMA fills and warpgroups read, and two barriers of each: it is full, it is free.
+template <uint32_t kSlots, uint32_t kSlotBytes>
+struct SlotRing {
+  static constexpr uint32_t kBytes = kSlots * kSlotBytes, kBarrierBytes = 2 * kSlots * 8;
+  using Position = RingPosition<kSlots>;
+
+  uint32_t slots, barriers;  // addresses
+
+  // Worked out where they are needed: kept ready they would take more registers than there are.
+  __device__ __forceinline__ uint32_t slot(uint32_t i) const { return opaque(slots) + i * kSlotBytes; }
+  __device__ __forceinline__ uint32_t full(uint32_t i) const { return opaque(barriers) + i * 8; }
+  __device__ __forceinline__ uint32_t free(uint32_t i) const { return full(kSlots + i); }
+
+  // One thread, before anybody uses them. readers: warps that give a slot back.
+  __device__ __forceinline__ void initialise(uint32_t readers) const {
+    for (uint32_t i = 0; i < kSlots; ++i) {
+      barrier_init(full(i), 1);
+      barrier_init(free(i), readers);
+    }
+  }
+
+  // One lane that copies: fills one slot after the other.
+  struct Writer {
+    SlotRing ring;
+    Position next{};
+
+    // copy(slot, full): starts the copies of all its bytes, or those that other blocks do not.
+    template <typename Copy>
+    __device__ __forceinline__ void fill(const Copy& copy) {
+      barrier_wait(ring.free(next.slot), next.parity ^ 1);
+      barrier_expect(ring.full(next.slot), kSlotBytes);
+      copy(ring.slot(next.slot), ring.full(next.slot));
+      next.advance();
+    }
+  };
+
+  // A warp that reads.
+  struct Reader {
+    SlotRing ring;
+    Position reading{}, releasing{};
+
+    // The next slot, once its bytes are there.
+    __device__ __forceinline__ uint32_t next() {
+      barrier_wait(ring.full(reading.slot), reading.parity);
+      const uint32_t address = ring.slot(reading.slot);
+      reading.advance();
+      return address;
+    }
+    // Gives back the oldest slot that has not been, by arrive(barrier) of one lane: all products that read it have
+    // ended.
+    template <typename Arrive>
+    __device__ __forceinline__ void release(const Arrive& arrive) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) arrive(ring.free(releasing.slot));
+      releasing.advance();
+    }
+  };
+};
+
+// A tile of query rows of one KV head.
 template <uint32_t kHd>
 struct QueryTile {
   const PrefillArguments& a;
   Segment segment;
   uint32_t kv_head;
 
-  __device__ __forceinline__ uint32_t heads() const { return a.shape.H / a.shape.Hkv; }
-  __device__ __forceinline__ bool exists(uint32_t row) const { return row / heads() < segment.count; }
-  // Of the row's values in q and out.
-  __device__ __forceinline__ uint64_t offset(uint32_t row) const {
-    const uint32_t query = segment.row + row / heads(), head = kv_head * heads() + row % heads();
-    return (static_cast<uint64_t>(query) * a.shape.H + head) * kHd;
-  }
+  __device__ __forceinline__ QueryOfRow query(uint32_t row) const { return {a.shape, segment, kv_head, row}; }
   // Rows beyond the segment repeat its last position; nothing is stored for them.
   __device__ __forceinline__ uint32_t position(uint32_t row) const {
-    return segment.position + min(row / heads(), segment.count - 1);
+    return segment.position + min(query(row).query, segment.count - 1);
   }
 
   // Copies kRows rows to blocks at `to`, those of the first 64 rows first; by 256 threads.
@@ -49,10 +103,11 @@ struct QueryTile {
     const uint32_t piece = thread % kPieces;
 #pragma unroll 4
     for (uint32_t row = thread / kPieces; row < kRows; row += 256 / kPieces) {
-      const bool valid = exists(row);
+      const QueryOfRow from = query(row);
+      const bool valid = from.query < segment.count;
       const uint32_t block = row / kGroupRows * (kHd / 64) + piece / 8;
       copy_async(to + block * kOperandBlockBytes + swizzled_piece(row % kGroupRows, piece % 8),
-                 a.q + (valid ? offset(row) + piece * 8 : 0), valid);
+                 a.q + (valid ? from.offset + piece * 8 : 0), valid);
     }
     copy_async_commit();
     copy_async_wait<0>();
@@ -80,8 +135,9 @@ struct QueryTile {
 #pragma unroll 4
     for (uint32_t i = thread; i < kGroupRows * kPieces; i += 128) {
       const uint32_t row = i / kPieces, piece = i % kPieces;
-      if (!exists(first_row + row)) continue;
-      *reinterpret_cast<uint4*>(a.out + offset(first_row + row) + first_column + piece * 8) =
+      const QueryOfRow to = query(first_row + row);
+      if (to.query >= segment.count) continue;
+      *reinterpret_cast<uint4*>(a.out + to.offset + first_column + piece * 8) =
           load_shared_16(staging + piece / 8 * kOperandBlockBytes + swizzled_piece(row, piece % 8));
     }
   }
@@ -91,7 +147,6 @@ struct QueryTile {
 struct GroupScores {
   // Below any score, and finite: keys of which a row sees none change nothing.
   static constexpr float kLowest = -1e30f;
-  static constexpr float kLog2E = 1.4426950408889634f;
 
   float s[32];
   uint32_t position[2];                   // of this thread's rows

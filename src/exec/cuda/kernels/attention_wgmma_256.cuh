@@ -6,9 +6,8 @@
 //
 //   block   warp 0: copies keys and values (TMA)      warpgroups 1, 2: 64 rows each
 //   memory  queries 64 KB | ring of 5 slots of 32 KB: 64 keys x 256 columns of K or V
-//   order   of a warpgroup: scores of key tile i, P V of tile i - 1, and while that runs, the softmax of tile i; the
-//   two
-//           warpgroups are not in step, so that one's softmax meets the other's products
+//   order   of a warpgroup: scores of key tile i, P V of tile i - 1, and while that runs, the softmax of tile i
+//           (the two are not in step, so that one's softmax meets the other's products)
 //
 // Bound by tensor cores and shared memory alike: 64 keys take 2,048 cycles of either (64 KB written, 192 KB read). Only
 // key tiles inside the union of the rows' ranges are visited, and only those at a warpgroup's edges are masked.
@@ -19,15 +18,14 @@ namespace carat::cuda {
 struct Wgmma256 {
   static constexpr uint32_t kHd = 256, kRows = 2 * kGroupRows;
   static constexpr uint32_t kTileKeys = 64, kBlocks = kHd / 64;
-  static constexpr uint32_t kSlots = 5, kSlotBytes = kBlocks * kOperandBlockBytes;
   static constexpr int kQueryBarrier = 3;
-  using Ring = RingPosition<kSlots>;
+  using Ring = SlotRing<5, kBlocks * kOperandBlockBytes>;
 
   // Shared memory, from an address that is a multiple of 1024.
   struct Memory {
     static constexpr uint32_t kRingAt = kRows / kGroupRows * kBlocks * kOperandBlockBytes;
-    static constexpr uint32_t kBarriersAt = kRingAt + kSlots * kSlotBytes;
-    static constexpr uint32_t kBytes = kBarriersAt + 2 * kSlots * 8;
+    static constexpr uint32_t kBarriersAt = kRingAt + Ring::kBytes;
+    static constexpr uint32_t kBytes = kBarriersAt + Ring::kBarrierBytes;
     static_assert(kBytes + 1024 <= 227 * 1024);
 
     uint32_t base;
@@ -36,9 +34,7 @@ struct Wgmma256 {
     __device__ __forceinline__ uint32_t queries(uint32_t group) const {
       return base + group * kBlocks * kOperandBlockBytes;
     }
-    __device__ __forceinline__ uint32_t slot(uint32_t slot) const { return base + kRingAt + slot * kSlotBytes; }
-    __device__ __forceinline__ uint32_t full(uint32_t slot) const { return base + kBarriersAt + slot * 8; }
-    __device__ __forceinline__ uint32_t free(uint32_t slot) const { return full(kSlots + slot); }
+    __device__ __forceinline__ Ring ring() const { return {base + kRingAt, base + kBarriersAt}; }
   };
 
   // What a block works on: keys [begin, end), in `tiles` tiles from first_key on.
@@ -51,7 +47,7 @@ struct Wgmma256 {
     __device__ __forceinline__ explicit Share(const PrefillArguments& a) {
       kv_head = blockIdx.x % a.shape.Hkv;
       segment = a.tiles[a.tile_count - 1 - blockIdx.x / a.shape.Hkv];
-      span = a.shape.window == 0 ? 0x7fffffffu : a.shape.window - 1;
+      span = visible_span(a.shape.window);
       begin = segment.position > span ? segment.position - span : 0;
       end = segment.position + segment.count;
       first_key = begin / kTileKeys * kTileKeys;
@@ -65,21 +61,20 @@ struct Wgmma256 {
   // One lane copies the key tiles, each one's values after the keys of the next.
   static __device__ __forceinline__ void copy(const WgmmaAttentionJob& job, const Memory& memory, const Share& share) {
     const uint32_t plane = (share.segment.sequence * job.a.shape.Hkv + share.kv_head) * job.a.kv.slots;
-    Ring ring;
-    const auto slot = [&](const CUtensorMap& map, uint32_t tile) {
-      const uint32_t full = memory.full(ring.slot), row = plane + share.key(tile) % job.a.kv.slots;
-      barrier_wait(memory.free(ring.slot), ring.parity ^ 1);
-      barrier_expect(full, kSlotBytes);
-      for (uint32_t block = 0; block < kBlocks; ++block) {
-        copy_box(memory.slot(ring.slot) + block * kOperandBlockBytes, &map, full, block * 64, row);
-      }
-      ring.advance();
+    Ring::Writer writer{memory.ring()};
+    const auto copy_tile = [&](const CUtensorMap& map, uint32_t tile) {
+      const uint32_t row = plane + share.key(tile) % job.a.kv.slots;
+      writer.fill([&](uint32_t slot, uint32_t full) {
+        for (uint32_t block = 0; block < kBlocks; ++block) {
+          copy_box(slot + block * kOperandBlockBytes, &map, full, block * 64, row);
+        }
+      });
     };
     for (uint32_t tile = 0; tile < share.tiles; ++tile) {
-      slot(job.keys, tile);
-      if (tile > 0) slot(job.values, tile - 1);
+      copy_tile(job.keys, tile);
+      if (tile > 0) copy_tile(job.values, tile - 1);
     }
-    slot(job.values, share.tiles - 1);
+    copy_tile(job.values, share.tiles - 1);
   }
 
   // What one block does.
@@ -90,13 +85,11 @@ struct Wgmma256 {
 class Wgmma256::Group {
  public:
   __device__ __forceinline__ Group(const PrefillArguments& a, const Memory& memory, const Share& share, uint32_t group)
-      : tile_{a, share.segment, share.kv_head}, memory_(memory), share_(share), group_(group) {
+      : tile_{a, share.segment, share.kv_head}, memory_(memory), share_(share), group_(group), ring_{memory.ring()} {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) scores_.position[h] = tile_.position(first_row() + GroupScores::row(h));
     lowest_ = tile_.position(first_row());
     highest_ = tile_.position(first_row() + kGroupRows - 1);
-#pragma unroll
-    for (uint32_t i = 0; i < kGroupColumns / 2; ++i) o_[i] = 0.0f;
   }
 
   __device__ __forceinline__ void run() {
@@ -128,23 +121,13 @@ class Wgmma256::Group {
  private:
   __device__ __forceinline__ uint32_t first_row() const { return group_ * kGroupRows; }
 
-  // The next slot of the ring, once its bytes are there.
-  __device__ __forceinline__ uint32_t next_slot() {
-    barrier_wait(memory_.full(reading_.slot), reading_.parity);
-    const uint32_t address = memory_.slot(reading_.slot);
-    reading_.advance();
-    return address;
-  }
-  // Gives back the oldest slot that has not been: all products that read it have ended.
   __device__ __forceinline__ void release() {
-    __syncwarp();
-    if (GroupScores::lane() == 0) barrier_arrive(memory_.free(released_.slot));
-    released_.advance();
+    ring_.release([](uint32_t barrier) { barrier_arrive(barrier); });
   }
 
   // Starts s = Q K^T of the next tile.
   __device__ __forceinline__ void scores() {
-    const uint64_t queries = wgmma_operand(opaque(memory_.queries(group_))), keys = wgmma_operand(next_slot());
+    const uint64_t queries = wgmma_operand(opaque(memory_.queries(group_))), keys = wgmma_operand(ring_.next());
     wgmma_fence();
 #pragma unroll
     for (uint32_t k = 0; k < kHd / 16; ++k) {
@@ -160,7 +143,7 @@ class Wgmma256::Group {
 
   // Starts o += P V.
   __device__ __forceinline__ void values(uint32_t tile) {
-    const uint32_t slot = next_slot();
+    const uint32_t slot = ring_.next();
     // Both groups clear what they read: the same zeros.
     if (tile == 0 || tile + 1 == share_.tiles) {
       clear_outside<kTileKeys>(slot, share_.key(tile), share_.begin, share_.end, group_);
@@ -199,20 +182,17 @@ class Wgmma256::Group {
   const Share& share_;
   uint32_t group_;
   uint32_t lowest_, highest_;  // positions of the group's rows
-  Ring reading_, released_;
+  Ring::Reader ring_;
   GroupScores scores_;
   uint32_t p_[kTileKeys / 16][4];
-  float o_[kGroupColumns / 2];
+  float o_[kGroupColumns / 2] = {};
 };
 
 __device__ __forceinline__ void Wgmma256::attend(const WgmmaAttentionJob& job, const Memory& memory) {
   const Share share(job.a);
   if (share.segment.count == 0) return;
   if (threadIdx.x == 0) {
-    for (uint32_t slot = 0; slot < kSlots; ++slot) {
-      barrier_init(memory.full(slot), 1);
-      barrier_init(memory.free(slot), 8);  // the warps that read it
-    }
+    memory.ring().initialise(8);  // two warpgroups
     barrier_init_fence();
   }
   __syncthreads();

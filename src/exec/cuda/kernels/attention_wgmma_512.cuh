@@ -29,21 +29,21 @@ struct Wgmma512 {
   static constexpr uint32_t kStepKeys = 128, kGroupKeys = 64;
   static constexpr uint32_t kParts = 8;  // slots that hold a warpgroup's keys of a step, and those for its values
   static constexpr uint32_t kKeyBlocks = kHd / 64 / kParts, kValueKeys = kStepKeys / kParts;  // of a slot
-  static constexpr uint32_t kSlots = kParts, kSlotBytes = kKeyBlocks * kOperandBlockBytes;
+  static constexpr uint32_t kSlotBytes = kKeyBlocks * kOperandBlockBytes;
   static constexpr uint32_t kKeyBoxRows = kGroupKeys / 2;         // what one of two blocks copies
   static constexpr uint32_t kValueBlockBytes = kValueKeys * 128;  // of 64 columns
   static_assert(kSlotBytes == 4 * kValueBlockBytes && kParts >= 4);
   static constexpr uint32_t kProbabilityBytes = 2 * kOperandBlockBytes;  // of a step
   static constexpr int kMaximaBarrier = 3, kProbabilityBarrier = 4;
-  using Ring = RingPosition<kSlots>;
+  using Ring = SlotRing<kParts, kSlotBytes>;  // of a warpgroup
 
   // Shared memory, from an address that is a multiple of 1024.
   struct Memory {
     static constexpr uint32_t kProbabilitiesAt = kHd / 64 * kOperandBlockBytes;
     static constexpr uint32_t kRingsAt = kProbabilitiesAt + 2 * kProbabilityBytes;
-    static constexpr uint32_t kMaximaAt = kRingsAt + 2 * kSlots * kSlotBytes;
+    static constexpr uint32_t kMaximaAt = kRingsAt + 2 * Ring::kBytes;
     static constexpr uint32_t kBarriersAt = kMaximaAt + 2 * kGroupRows * 4;
-    static constexpr uint32_t kBytes = kBarriersAt + 2 * 2 * kSlots * 8;
+    static constexpr uint32_t kBytes = kBarriersAt + 2 * Ring::kBarrierBytes;
     static_assert(kBytes + 1024 <= 227 * 1024);
 
     uint32_t base;
@@ -51,17 +51,13 @@ struct Wgmma512 {
     __device__ __forceinline__ uint32_t probabilities(uint32_t step) const {
       return base + kProbabilitiesAt + step % 2 * kProbabilityBytes;
     }
-    __device__ __forceinline__ uint32_t slot(uint32_t group, uint32_t slot) const {
-      return base + kRingsAt + (group * kSlots + slot) * kSlotBytes;
+    __device__ __forceinline__ Ring ring(uint32_t group) const {
+      return {base + kRingsAt + group * Ring::kBytes, base + kBarriersAt + group * Ring::kBarrierBytes};
     }
     // Largest scores of a step, later sums, of the row by a warpgroup.
     __device__ __forceinline__ uint32_t row(uint32_t group, uint32_t row) const {
       return base + kMaximaAt + (group * kGroupRows + row) * 4;
     }
-    __device__ __forceinline__ uint32_t full(uint32_t group, uint32_t slot) const {
-      return base + kBarriersAt + (group * kSlots + slot) * 8;
-    }
-    __device__ __forceinline__ uint32_t free(uint32_t group, uint32_t slot) const { return full(2 + group, slot); }
   };
 
   // What a block works on.
@@ -111,7 +107,7 @@ class Wgmma512::Copies {
  public:
   __device__ __forceinline__ Copies(const WgmmaAttentionJob& job, const Memory& memory, const Share& share,
                                     uint32_t group)
-      : job_(job), memory_(memory), share_(share), group_(group) {
+      : job_(job), share_(share), group_(group), writer_{memory.ring(group)} {
     plane_ = (share.segment.sequence * job.a.shape.Hkv + share.kv_head) * job.a.kv.slots;
   }
 
@@ -126,36 +122,33 @@ class Wgmma512::Copies {
  private:
   __device__ __forceinline__ void keys(uint32_t key) {
     for (uint32_t part = 0; part < kParts; ++part) {
-      begin_slot();
-      for (uint32_t half = 0; half < 2; ++half) {
-        if (share_.together && half != share_.rank) continue;
-        for (uint32_t block = 0; block < kKeyBlocks; ++block) {
-          box(job_.keys, block * kOperandBlockBytes + half * (kOperandBlockBytes / 2), (part * kKeyBlocks + block) * 64,
-              key + half * kKeyBoxRows);
+      writer_.fill([&](uint32_t slot, uint32_t full) {
+        for (uint32_t half = 0; half < 2; ++half) {
+          if (share_.together && half != share_.rank) continue;
+          for (uint32_t block = 0; block < kKeyBlocks; ++block) {
+            box(slot + block * kOperandBlockBytes + half * (kOperandBlockBytes / 2), job_.keys, full,
+                (part * kKeyBlocks + block) * 64, key + half * kKeyBoxRows);
+          }
         }
-      }
-      ring_.advance();
+      });
     }
   }
   __device__ __forceinline__ void values(uint32_t key) {
     for (uint32_t part = 0; part < kParts; ++part) {
-      begin_slot();
-      for (uint32_t block = 0; block < 4; ++block) {
-        if (share_.together && block / 2 != share_.rank) continue;
-        box(job_.values, block * kValueBlockBytes, group_ * kGroupColumns + block * 64, key + part * kValueKeys);
-      }
-      ring_.advance();
+      writer_.fill([&](uint32_t slot, uint32_t full) {
+        for (uint32_t block = 0; block < 4; ++block) {
+          if (share_.together && block / 2 != share_.rank) continue;
+          box(slot + block * kValueBlockBytes, job_.values, full, group_ * kGroupColumns + block * 64,
+              key + part * kValueKeys);
+        }
+      });
     }
   }
 
-  __device__ __forceinline__ void begin_slot() {
-    barrier_wait(memory_.free(group_, ring_.slot), ring_.parity ^ 1);
-    barrier_expect(memory_.full(group_, ring_.slot), kSlotBytes);
-  }
   // A step may reach beyond the cache: what is copied then is not seen.
-  __device__ __forceinline__ void box(const CUtensorMap& map, uint32_t offset, uint32_t column, uint32_t key) {
-    const uint32_t to = memory_.slot(group_, ring_.slot) + offset, full = memory_.full(group_, ring_.slot),
-                   row = plane_ + key % job_.a.kv.slots;
+  __device__ __forceinline__ void box(uint32_t to, const CUtensorMap& map, uint32_t full, uint32_t column,
+                                      uint32_t key) const {
+    const uint32_t row = plane_ + key % job_.a.kv.slots;
     if (share_.together) {
       copy_box_to_blocks(to, &map, full, column, row, 3);
     } else {
@@ -164,21 +157,22 @@ class Wgmma512::Copies {
   }
 
   const WgmmaAttentionJob& job_;
-  const Memory& memory_;
   const Share& share_;
   uint32_t group_, plane_;
-  Ring ring_;
+  Ring::Writer writer_;
 };
 
 // One of the two warpgroups that compute.
 class Wgmma512::Group {
  public:
   __device__ __forceinline__ Group(const PrefillArguments& a, const Memory& memory, const Share& share, uint32_t group)
-      : tile_{a, share.segment, share.kv_head}, memory_(memory), share_(share), group_(group) {
+      : tile_{a, share.segment, share.kv_head},
+        memory_(memory),
+        share_(share),
+        group_(group),
+        ring_{memory.ring(group)} {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) scores_.position[h] = tile_.position(GroupScores::row(h));
-#pragma unroll
-    for (uint32_t i = 0; i < kGroupColumns / 2; ++i) o_[i] = 0.0f;
   }
 
   __device__ __forceinline__ void run() {
@@ -218,22 +212,11 @@ class Wgmma512::Group {
   }
 
  private:
-  // The next slot of the ring, once its bytes are there.
-  __device__ __forceinline__ uint32_t next_slot() {
-    barrier_wait(memory_.full(group_, reading_.slot), reading_.parity);
-    const uint32_t address = memory_.slot(group_, reading_.slot);
-    reading_.advance();
-    return address;
-  }
-  // Gives back the oldest slot that has not been: all products that read it have ended.
   __device__ __forceinline__ void release() {
-    __syncwarp();
-    if (GroupScores::lane() == 0) {
-      const uint32_t barrier = memory_.free(group_, released_.slot);
+    ring_.release([this](uint32_t barrier) {
       barrier_arrive(barrier);
       if (share_.together) barrier_arrive_in_block(in_block(barrier, share_.rank ^ 1));
-    }
-    released_.advance();
+    });
   }
 
   // Starts s = Q K^T of a step; the last of its parts is still under way at the end.
@@ -241,7 +224,7 @@ class Wgmma512::Group {
     const uint64_t queries = wgmma_operand(opaque(memory_.base));
 #pragma unroll
     for (uint32_t part = 0; part < kParts; ++part) {
-      const uint64_t keys = wgmma_operand(next_slot());
+      const uint64_t keys = wgmma_operand(ring_.next());
       wgmma_fence();
 #pragma unroll
       for (uint32_t k = 0; k < kKeyBlocks * 4; ++k) {
@@ -265,14 +248,15 @@ class Wgmma512::Group {
 
   // Starts o += P V of a part of a step's keys.
   __device__ __forceinline__ void values(uint32_t step, uint32_t part) {
-    const uint32_t slot = next_slot(), key = part * kValueKeys;
+    const uint32_t slot = ring_.next(), key = part * kValueKeys;
     if (step == 0) clear_outside<kValueKeys>(slot, share_.key(0) + key, 0, share_.end, group_);
     const uint64_t p = wgmma_operand(memory_.probabilities(step) + key / 64 * kOperandBlockBytes + key % 64 * 2),
                    v = wgmma_operand_rows(slot, kValueBlockBytes);
     wgmma_fence();
 #pragma unroll
-    for (uint32_t k = 0; k < kValueKeys / 16; ++k)
+    for (uint32_t k = 0; k < kValueKeys / 16; ++k) {
       wgmma_256_halves_by_rows(o_, further(p, k * 32), further(v, k * 2048));
+    }
     wgmma_commit();
   }
   // Those of parts kFirst ... kEnd, each when the one before the last has ended.
@@ -288,7 +272,7 @@ class Wgmma512::Group {
 
   __device__ __forceinline__ void mask(uint32_t step) {
     const uint32_t first = share_.key(step) + group_ * kGroupKeys;
-    if (first + kGroupKeys - 1 > share_.segment.position) scores_.mask(first, 0x7fffffffu);
+    if (first + kGroupKeys - 1 > share_.segment.position) scores_.mask(first, visible_span(0));
   }
 
   __device__ __forceinline__ void publish_maxima() {
@@ -341,10 +325,10 @@ class Wgmma512::Group {
   const Memory& memory_;
   const Share& share_;
   uint32_t group_;
-  Ring reading_, released_;
+  Ring::Reader ring_;
   GroupScores scores_;
   float largest_[2];
-  float o_[kGroupColumns / 2];
+  float o_[kGroupColumns / 2] = {};
 };
 
 __device__ __forceinline__ void Wgmma512::attend(const WgmmaAttentionJob& job, const Memory& memory) {
@@ -352,10 +336,7 @@ __device__ __forceinline__ void Wgmma512::attend(const WgmmaAttentionJob& job, c
   if (share.segment.count == 0) return;  // the other block is not together with it
   if (threadIdx.x == 0) {
     for (uint32_t group = 0; group < 2; ++group) {
-      for (uint32_t slot = 0; slot < kSlots; ++slot) {
-        barrier_init(memory.full(group, slot), 1);
-        barrier_init(memory.free(group, slot), share.together ? 8 : 4);  // the warps that read it
-      }
+      memory.ring(group).initialise(share.together ? 8 : 4);  // a warpgroup, or one of each block
     }
     barrier_init_fence();
   }

@@ -2,6 +2,7 @@
 
 // Device code: what both kinds of attention of the token kernel share: the call, the queries and the token's own key
 // and value, and how results are handed on.
+#include "exec/cuda/kernels/attention_config.h"
 #include "exec/cuda/kernels/token_residual.cuh"
 
 namespace carat::cuda {
@@ -10,7 +11,6 @@ inline constexpr uint32_t kTileKeys = kTokenTile;
 inline constexpr uint32_t kKeySteps = kTileKeys / 16;     // of a product with values
 inline constexpr uint32_t kChanceStride = kTileKeys + 8;  // halves
 inline constexpr uint32_t kKeyWarp = 8, kValueWarp = 9;   // that make the token's own key and value
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 // Two neighbouring values in one store; each on its own cannot be torn.
 __device__ __forceinline__ void publish_two(Tagged* at, float first, float second, uint32_t tag) {
