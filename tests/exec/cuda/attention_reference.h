@@ -165,6 +165,18 @@ inline std::vector<double> reference_attention(const AttentionShape& shape, cons
   return out;
 }
 
+// A query whose result, at `offset` of the outputs, is compared.
+struct ComparedQuery {
+  TestQuery query;
+  size_t offset;
+  std::vector<double> reference;
+};
+
+inline void add_references(const AttentionShape& shape, const HostCache& cache, std::vector<ComparedQuery>& queries) {
+  on_all_cores(queries.size(),
+               [&](size_t i) { queries[i].reference = reference_attention(shape, cache, queries[i].query); });
+}
+
 // Distance of computed rows from the reference: ||out - ref|| / ||ref|| over everything added, and the largest
 // difference of one element in units of that element's allowance.
 class Distance {
@@ -290,13 +302,8 @@ inline void expect_close(const PrefillCase& c, const HostCache& cache, const Pre
   for (size_t i = 0; i < run.out.size(); ++i) {
     ASSERT_TRUE(std::isfinite(__bfloat162float(run.out[i]))) << "element " << i;
   }
-  struct Sample {
-    TestQuery query;
-    size_t offset;
-    std::vector<double> reference;
-  };
   test::Random random(c.seed + 3);
-  std::vector<Sample> samples;
+  std::vector<ComparedQuery> samples;
   size_t row = 0;
   for (uint32_t s = 0; s < c.prompts.size(); ++s) {
     for (const uint32_t i : sample_rows(c.prompts[s].count, random)) {
@@ -308,12 +315,11 @@ inline void expect_close(const PrefillCase& c, const HostCache& cache, const Pre
     }
     row += c.prompts[s].count;
   }
-  on_all_cores(samples.size(),
-               [&](size_t i) { samples[i].reference = reference_attention(c.shape, cache, samples[i].query); });
+  add_references(c.shape, cache, samples);
   // The bf16 rounding of the output is at most 2^-8 of an element and 1.65e-3 of the norm, give or take a fifth where
   // few elements are compared. Before it, probabilities rounded to fp16 err by at most 2^-11 each, at random.
   Distance distance(1.0 / 256, 2e-3);
-  for (const Sample& sample : samples) {
+  for (const ComparedQuery& sample : samples) {
     distance.add(sample.reference, [&](size_t i) { return double{__bfloat162float(run.out[sample.offset + i])}; });
   }
   EXPECT_LT(distance.norm(), 2.5e-3);

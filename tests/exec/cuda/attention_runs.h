@@ -109,13 +109,8 @@ inline DecodeRun run_decode(const DecodeCase& c, const TestCache& cache, int rep
 }
 
 inline void expect_close(const DecodeCase& c, const TestCache& cache, const DecodeRun& run) {
-  struct Sample {
-    TestQuery query;
-    size_t offset;
-    std::vector<double> reference;
-  };
   test::Random random(c.seed + 3);
-  std::vector<Sample> samples;
+  std::vector<ComparedQuery> samples;
   for (size_t row = 0; row < c.positions.size(); ++row) {
     const auto head = static_cast<uint32_t>(random.below(c.shape.H));
     for (const uint32_t h : {head, (head + c.shape.H / 2 + 1) % c.shape.H}) {
@@ -123,11 +118,10 @@ inline void expect_close(const DecodeCase& c, const TestCache& cache, const Deco
       samples.push_back({{&run.q[offset], h, c.positions[row], c.sequences[row]}, offset, {}});
     }
   }
-  on_all_cores(samples.size(),
-               [&](size_t i) { samples[i].reference = reference_attention(c.shape, cache, samples[i].query); });
+  add_references(c.shape, cache, samples);
   // Probabilities are rounded to fp16: 2^-11 each at most, at random; the rest is fp32.
   Distance distance(1.0 / 1024, 2e-3);
-  for (const Sample& sample : samples) {
+  for (const ComparedQuery& sample : samples) {
     distance.add(sample.reference, [&](size_t i) { return double{run.out[sample.offset + i]}; });
   }
   for (const float x : run.out) ASSERT_TRUE(std::isfinite(x));
