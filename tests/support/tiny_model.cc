@@ -289,8 +289,9 @@ std::shared_ptr<const model::Model> tiny_model_of_large_values(TinyKind kind, ui
     }
     for (float& value : tensor.values) {
       value *= kGain;
-      if (std::abs(value) > kLargestFp16)
+      if (std::abs(value) > kLargestFp16) {
         throw std::logic_error("a weight of the draft is beyond fp16: " + tensor.name);
+      }
     }
     ++grown;
   }
