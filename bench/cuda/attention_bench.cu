@@ -164,11 +164,9 @@ struct PromptBench {
 };
 
 // Ends the line of the shape where there is such a kernel.
-void bench_warpgroups(const Card& card, const Ceilings& ceilings, const Stream& stream, const AttentionShape& shape,
-                      uint32_t S) {
-  if (!wgmma_available()) return;
-  const PromptBench b(shape, S, attention_tile_rows(shape, card.shared_memory), false);
-  if (!wgmma_attention_supports(shape, b.cache.view())) return;
+void bench_warpgroups(const Ceilings& ceilings, const Stream& stream, const AttentionShape& shape, uint32_t S) {
+  if (!wgmma_available() || !warpgroup_attention_supports(shape, false)) return;
+  const PromptBench b(shape, S, warpgroup_attention_tile_rows(shape), false);
   const double ms = median_ms(stream, S > 8192 ? 5 : 15, [&] {
     attention_prefill_wgmma({shape, b.q.data(), b.cache.view(), b.tiles.data(), b.tile_count(), b.out.data()},
                             {stream.get(), false});
@@ -197,7 +195,7 @@ void bench_prompts(const Card& card, const Ceilings& ceilings, const Stream& str
       std::printf("                  %2u  %2u %4u   %4u %6u %7.3f %8.1f %8.1f%%          %7.3f %8.1f", shape.H,
                   shape.Hkv, shape.hd, shape.window, S, ms[0], tflops[0], 100.0 * tflops[0] / ceilings.tflops, ms[1],
                   tflops[1]);
-      bench_warpgroups(card, ceilings, stream, shape, S);
+      bench_warpgroups(ceilings, stream, shape, S);
       std::printf("\n");
     }
   }

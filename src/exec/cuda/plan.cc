@@ -10,7 +10,6 @@
 #include "exec/cuda/buffers.h"
 #include "exec/cuda/fp8_buffers.h"
 #include "exec/cuda/gemm_choice.h"
-#include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/kernels/wgmma_tiles.h"
 #include "exec/cuda/mmq_buffers.h"
 #include "exec/cuda/ple_cache.h"
@@ -371,28 +370,26 @@ class Decisions {
              : fmt::format("needs compute capability {}", capability_text(kOverlapCapability)));
   }
 
-  // The tiles are chosen by the shared memory a block may have: taking no more than a small card has is the switch.
+  // The tiles of mma.sync are chosen by the shared memory a block may have: taking no more than a small card has is the
+  // switch.
   void decide_attention(const model::Config& config) {
-    std::vector<uint32_t> needed;  // of each head size that has large tiles
-    for (const model::Layer& layer : config.layers) {
-      if (const uint32_t bytes = attention_large_tile_bytes(layer.hd); bytes > 0) needed.push_back(bytes);
+    const std::string no_warpgroups = why_no_warpgroups(config), no_large_tiles = why_no_large_tiles(config);
+    if (wish("attention") == "warpgroups" && !no_warpgroups.empty()) {
+      fail(ErrorCode::kBadArgument, "--kernels attention=warpgroups is not possible: {}", no_warpgroups);
     }
-    const auto [least, most] = std::minmax_element(needed.begin(), needed.end());
-    const bool able = !needed.empty() && gpu_.shared_memory >= *least;
-    const std::string unable = needed.empty()
-                                   ? "there are large tiles for head sizes above 128 only"
-                                   : fmt::format("large tiles need {} KB of shared memory in a block and {} has {} KB",
-                                                 *least / 1024, gpu_.name, gpu_.shared_memory / 1024);
-    if (wish("attention") == "large" && !able) {
-      fail(ErrorCode::kBadArgument, "--kernels attention=large is not possible: {}", unable);
+    if (wish("attention") == "large" && !no_large_tiles.empty()) {
+      fail(ErrorCode::kBadArgument, "--kernels attention=large is not possible: {}", no_large_tiles);
     }
-    const bool large = able && wish("attention") != "small";
-    plan_.attention_shared_memory = large ? gpu_.shared_memory : kSmallSharedMemory;
-    const bool all = able && gpu_.shared_memory >= *most;
-    add("attention", large ? "large" : "small",
-        !able ? unable
-              : fmt::format("they fit the {} KB of shared memory{}", gpu_.shared_memory / 1024,
-                            all ? "" : ", though for the smaller of the two head sizes only"));
+    const bool small = !no_large_tiles.empty() || wish("attention") == "small";
+    plan_.attention_shared_memory = small ? kSmallSharedMemory : gpu_.shared_memory;
+    plan_.warpgroup_attention = no_warpgroups.empty() && wish("attention").value_or("warpgroups") == "warpgroups";
+    if (plan_.warpgroup_attention) {
+      add("attention", "warpgroups", "this GPU multiplies by warpgroups, and copies keys and values without threads");
+    } else if (small) {
+      add("attention", "small", no_large_tiles);
+    } else {
+      add("attention", "large", fmt::format("large tiles fit the shared memory; {}", no_warpgroups));
+    }
   }
 
   void decide_long_prompts() {
@@ -400,6 +397,27 @@ class Decisions {
   }
 
  private:
+  // Empty: nothing is in the way.
+  std::string why_no_warpgroups(const model::Config& config) const {
+    if (!gpu_.warpgroup_products) return fmt::format("{} has no products of warpgroups", gpu_.name);
+    if (plan_.kv_format != quant::Format::kF16) return "they read a cache in F16";
+    const bool any = std::any_of(config.layers.begin(), config.layers.end(), [&](const model::Layer& layer) {
+      return warpgroup_attention_supports(shape_of(config, layer), false);
+    });
+    return any ? "" : "they are for heads of 256, and of 512 without a window";
+  }
+  std::string why_no_large_tiles(const model::Config& config) const {
+    uint32_t least = 0;  // over the head sizes that have large tiles
+    for (const model::Layer& layer : config.layers) {
+      const uint32_t bytes = attention_large_tile_bytes(layer.hd);
+      if (bytes > 0 && (least == 0 || bytes < least)) least = bytes;
+    }
+    if (least == 0) return "there are large tiles for head sizes above 128 only";
+    if (gpu_.shared_memory >= least) return "";
+    return fmt::format("large tiles need {} KB of shared memory in a block and {} has {} KB", least / 1024, gpu_.name,
+                       gpu_.shared_memory / 1024);
+  }
+
   std::optional<std::string_view> wish(std::string_view slot) const { return request_.kernels.find(slot); }
   void add(std::string slot, std::string name, std::string reason) {
     if (wish(slot)) reason = "asked for (--kernels)";
@@ -460,6 +478,12 @@ uint64_t attention_partial_elements(const model::Config& config, const Plan& pla
     }
   }
   return most;
+}
+
+bool attention_by_warpgroups(const Plan& plan, const AttentionShape& shape) {
+  const bool chooses_keys = plan.sparse && shape.window == 0;
+  return plan.warpgroup_attention && !chooses_keys &&
+         warpgroup_attention_supports(shape, plan.kv_format != quant::Format::kF16);
 }
 
 uint32_t attention_counters(const model::Config& config, const Plan& plan) {

@@ -7,6 +7,7 @@
 
 #include "exec/cuda/device/facts.h"
 #include "exec/cuda/gemm_choice.h"
+#include "exec/cuda/kernels/attention_shape.h"
 #include "exec/cuda/sparse_attention.h"
 #include "exec/cuda/split.h"
 #include "exec/cuda/weights/placement.h"
@@ -57,6 +58,7 @@ struct Plan {
   uint32_t batch_from = 0, batch_rows = 0;  // decode steps of this many rows run batched; 0: none do
   bool step_heads = false;                  // attention makes its heads itself in steps of several sequences
   bool cluster_ple = false;                 // the end of a layer is one kernel in steps of several sequences
+  bool warpgroup_attention = false;         // of prompts, where the heads' size has it; otherwise by mma.sync
   uint32_t attention_shared_memory = 0;     // bytes a block of prompt attention may take; decides its tiles
   std::optional<SparseAttention> sparse;    // how long prompts choose their keys; none: they see all
   WeightBytes weights;
@@ -96,5 +98,7 @@ Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest
 uint32_t kv_slots(const model::Config& config, const model::Layer& layer, uint32_t context, uint32_t chunk);
 uint64_t attention_partial_elements(const model::Config& config, const Plan& plan, uint32_t sm_count);
 uint32_t attention_counters(const model::Config& config, const Plan& plan);
+// Whether prompts' attention of layers of this shape is by warpgroups: not where long prompts choose their keys.
+bool attention_by_warpgroups(const Plan& plan, const AttentionShape& shape);
 
 }  // namespace carat::cuda

@@ -8,6 +8,7 @@
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/executor_state.h"
 #include "exec/cuda/kernels/attention_sparse.h"
+#include "exec/cuda/kernels/attention_wgmma.h"
 #include "exec/cuda/kernels/feed_forward.h"
 #include "exec/cuda/kernels/fp8_rows.h"
 #include "exec/cuda/kernels/mmq.h"
@@ -188,10 +189,14 @@ void CudaExecutor::wide_attention(uint32_t index, const WidePass& pass) {
     sparse_attention(shape, kv_of(index), pass);
     return;
   }
+  const Segment* of_tiles = layer.sliding ? pass.control.tiles_sliding : pass.control.tiles_global;
+  if (tiles > 0 && attention_by_warpgroups(plan_, shape)) {
+    attention_prefill_wgmma({shape, wide_.q, kv_of(index), of_tiles, tiles, wide_.attention}, how());
+    return;
+  }
   if (tiles > 0) {
-    attention_prefill(shape, wide_.q, kv_of(index),
-                      layer.sliding ? pass.control.tiles_sliding : pass.control.tiles_global, tiles, wide_.attention,
-                      plan_.attention_shared_memory, how());
+    attention_prefill(shape, wide_.q, kv_of(index), of_tiles, tiles, wide_.attention, plan_.attention_shared_memory,
+                      how());
     return;
   }
   attention_decode(shape, wide_.q, kv_of(index), pass.arrays.positions, pass.arrays.sequences, pass.rows,

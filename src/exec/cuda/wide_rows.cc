@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "exec/cuda/executor_state.h"
 #include "exec/cuda/kernels/attention.h"
+#include "exec/cuda/kernels/attention_wgmma.h"
 #include "exec/cuda/prompt_bucket.h"
 
 namespace carat::cuda {
@@ -52,7 +53,10 @@ uint32_t bucket_tiles(uint32_t bucket, uint32_t tile_rows) { return (bucket + ti
 // Rows of a tile in the layers with (or without) a window; 0: there are no such layers.
 uint32_t CudaExecutor::tile_rows(bool sliding) const {
   for (const model::Layer& layer : model_->config().layers) {
-    if (layer.sliding == sliding) return attention_tile_rows(shape_of(layer), plan_.attention_shared_memory);
+    if (layer.sliding != sliding) continue;
+    const AttentionShape shape = shape_of(layer);
+    return attention_by_warpgroups(plan_, shape) ? warpgroup_attention_tile_rows(shape)
+                                                 : attention_tile_rows(shape, plan_.attention_shared_memory);
   }
   return 0;
 }

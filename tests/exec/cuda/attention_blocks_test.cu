@@ -1,5 +1,4 @@
 // What prompt attention by warpgroups is built of, each block alone: a failure here says which of them is wrong.
-#include "exec/cuda/device/tensor_map.h"
 #include "exec/cuda/kernels/attention_mma.cuh"
 #include "exec/cuda/kernels/cluster.cuh"
 #include "exec/cuda/kernels/hopper.cuh"
@@ -52,12 +51,11 @@ __global__ void __launch_bounds__(128) scores_kernel(const __half* a, const __ha
 #endif
 }
 
-// out[64][256] = p[64][kKeys] v[kKeys][256]: probabilities times values, p in shared memory or in registers.
-template <uint32_t kKeys, bool kRegisters>
+// out[64][256] = p[64][kKeys] v[kKeys][256]: probabilities times values, p in registers.
+template <uint32_t kKeys>
 __global__ void __launch_bounds__(128) values_kernel(const __half* p, const __half* v, float* out) {
 #if defined(CARAT_HOPPER)
-  __shared__ alignas(1024) unsigned char rows[64 * 128], values[4][kKeys * 128];
-  load_block(p, 64, 64, rows);
+  __shared__ alignas(1024) unsigned char values[4][kKeys * 128];
   for (uint32_t block = 0; block < 4; ++block) load_block(v + block * 64, 256, kKeys, values[block]);
   async_proxy_fence();
   __syncthreads();
@@ -72,17 +70,10 @@ __global__ void __launch_bounds__(128) values_kernel(const __half* p, const __ha
       a[k][r] = *reinterpret_cast<const uint32_t*>(p + row * 64 + column);
     }
   }
-  const uint64_t first = wgmma_operand(shared_address(rows)),
-                 second = wgmma_operand_rows(shared_address(values[0]), kKeys * 128);
+  const uint64_t second = wgmma_operand_rows(shared_address(values[0]), kKeys * 128);
   wgmma_fence();
 #pragma unroll
-  for (uint32_t k = 0; k < kKeys / 16; ++k) {
-    if constexpr (kRegisters) {
-      wgmma_256_halves_by_rows(sums, a[k], further(second, k * 2048));
-    } else {
-      wgmma_256_halves_by_rows(sums, further(first, k * 32), further(second, k * 2048));
-    }
-  }
+  for (uint32_t k = 0; k < kKeys / 16; ++k) wgmma_256_halves_by_rows(sums, a[k], further(second, k * 2048));
   wgmma_commit();
   wgmma_wait<0>();
   store_sums<256>(sums, out);
@@ -91,42 +82,40 @@ __global__ void __launch_bounds__(128) values_kernel(const __half* p, const __ha
 #endif
 }
 
-// Each of two blocks copies a box of 8 rows to both, twice, the second time after both have given back the first ones.
-// out[block][round][2][8 * 128]
+// Every thread of two blocks sends a number and a piece of 16 bytes to its twin, kRounds times, the next ones once it
+// has the twin's. out[block][round][thread] is what came.
+constexpr uint32_t kRounds = 3;
+struct Sent {
+  uint32_t number, piece[4];
+};
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __cluster_dims__(2, 1, 1)
 #endif
-    __global__ void multicast_kernel(const __grid_constant__ CUtensorMap map, unsigned char* out) {
+    __global__ void __launch_bounds__(128) send_kernel(Sent* out) {
 #if defined(CARAT_HOPPER)
-  __shared__ alignas(1024) unsigned char shared[2][1024];
-  __shared__ alignas(8) uint64_t barriers[2];
-  const uint32_t rank = blockIdx.x % 2, full = shared_address(&barriers[0]), free = shared_address(&barriers[1]);
+  __shared__ alignas(16) uint32_t pieces[kRounds][128][4], numbers[kRounds][128];
+  __shared__ alignas(8) uint64_t barriers[1];
+  const uint32_t rank = blockIdx.x % 2, barrier = shared_address(&barriers[0]);
   if (threadIdx.x == 0) {
-    barrier_init(full, 1);
-    barrier_init(free, 2);
+    barrier_init(barrier, 1);
     barrier_init_fence();
   }
   __syncthreads();
   cluster_arrive();
   cluster_wait();
-  for (uint32_t round = 0; round < 2; ++round) {
-    if (threadIdx.x == 0) {
-      barrier_wait(free, round ^ 1);
-      barrier_expect(full, 2048);
-      copy_box_to_blocks(shared_address(shared[rank]), &map, full, 0, round * 16 + rank * 8, 3);
-    }
-    barrier_wait(full, round);
-    for (uint32_t i = threadIdx.x; i < 2048; i += blockDim.x) {
-      out[(rank * 2 + round) * 2048 + i] = shared[i / 1024][i % 1024];
-    }
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    // They may come before they are announced.
+    const uint32_t first = (rank * kRounds + round) * 1000 + threadIdx.x, there = in_block(barrier, rank ^ 1);
+    const uint32_t piece[4] = {first + 1, first + 2, first + 3, first + 4};
+    send_to_block(in_block(shared_address(&numbers[round][threadIdx.x]), rank ^ 1), there, first);
+    send_to_block(in_block(shared_address(&pieces[round][threadIdx.x][0]), rank ^ 1), there, piece);
+    if (threadIdx.x == 0) barrier_expect(barrier, 128 * 20);
+    barrier_wait_for_blocks(barrier, round % 2);
+    Sent& came = out[(rank * kRounds + round) * 128 + threadIdx.x];
+    came.number = numbers[round][threadIdx.x];
+    for (uint32_t i = 0; i < 4; ++i) came.piece[i] = pieces[round][threadIdx.x][i];
     __syncthreads();
-    if (threadIdx.x == 0) {
-      barrier_arrive(free);
-      barrier_arrive_in_block(in_block(free, rank ^ 1));
-    }
   }
-  cluster_arrive();
-  cluster_wait();
 #else
   __trap();
 #endif
@@ -163,13 +152,13 @@ class AttentionBlocksTest : public WarpgroupTest {
     EXPECT_EQ(wrong, 0);
   }
 
-  template <uint32_t kKeys, bool kRegisters>
+  template <uint32_t kKeys>
   void check_values() {
-    SCOPED_TRACE(testing::Message() << kKeys << " keys, " << (kRegisters ? "registers" : "shared memory"));
+    SCOPED_TRACE(testing::Message() << kKeys << " keys");
     const Halves p(64 * 64, kKeys), v(kKeys * 256, kKeys + 1);
     const DeviceArray<float> out(64 * 256, "test output");
     const auto found = run_twice<float>(out, [&] {
-      values_kernel<kKeys, kRegisters><<<1, 128, 0, stream_->get()>>>(p.device.data(), v.device.data(), out.data());
+      values_kernel<kKeys><<<1, 128, 0, stream_->get()>>>(p.device.data(), v.device.data(), out.data());
       check_launch("values_kernel");
     });
     expect_product(found, 256, [&](uint32_t row, uint32_t column) {
@@ -195,31 +184,22 @@ TEST_F(AttentionBlocksTest, SmallScores) {
 }
 
 TEST_F(AttentionBlocksTest, SmallValues) {
-  check_values<16, false>();
-  check_values<16, true>();
-  check_values<64, false>();
-  check_values<64, true>();
+  check_values<16>();
+  check_values<32>();
+  check_values<64>();
 }
 
-TEST_F(AttentionBlocksTest, SmallMulticast) {
-  std::vector<uint16_t> rows(32 * 64);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(i);
-  const auto device = upload(rows);
-  const CUtensorMap map =
-      make_tensor_map(device.data(), {CU_TENSOR_MAP_DATA_TYPE_UINT16, 64, uint64_t{1} << 31, 128, 64, 8, true});
-  const auto out = poisoned<unsigned char>(2 * 2 * 2048);
-  multicast_kernel<<<2, 128, 0, stream_->get()>>>(map, out.data());
-  check_launch("multicast_kernel");
+TEST_F(AttentionBlocksTest, SmallSends) {
+  const auto out = poisoned<Sent>(2 * kRounds * 128);
+  send_kernel<<<2, 128, 0, stream_->get()>>>(out.data());
+  check_launch("send_kernel");
   synchronise();
   const auto found = download(out);
-  for (uint32_t block = 0; block < 2; ++block) {
-    for (uint32_t row = 0; row < 32; ++row) {
-      for (uint32_t column = 0; column < 64; ++column) {
-        uint16_t value = 0;
-        std::memcpy(&value, &found[block * 4096 + row * 128 + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2], 2);
-        ASSERT_EQ(value, row * 64 + column) << "block " << block << " row " << row << " column " << column;
-      }
-    }
+  for (uint32_t i = 0; i < found.size(); ++i) {
+    const uint32_t block = i / 128 / kRounds, round = i / 128 % kRounds;
+    const uint32_t sent = ((block ^ 1) * kRounds + round) * 1000 + i % 128;
+    ASSERT_EQ(found[i].number, sent) << i;
+    for (uint32_t j = 0; j < 4; ++j) ASSERT_EQ(found[i].piece[j], sent + 1 + j) << i;
   }
 }
 

@@ -37,7 +37,8 @@ class Attention : public testing::Test {
 inline PrefillRun run_prefill(const PrefillCase& c, const TestCache& cache) {
   PrefillRun run = prefill_run(c);
   const DeviceArray<__half> q = to_device(run.q);
-  const DeviceArray<Segment> tiles = to_device(cut(c, attention_tile_rows(c.shape, c.shared_memory)));
+  const DeviceArray<Segment> tiles = to_device(
+      cut(c, c.warpgroups ? warpgroup_attention_tile_rows(c.shape) : attention_tile_rows(c.shape, c.shared_memory)));
   const DeviceArray<__nv_bfloat16> out(run.q.size(), "test output");
   check(cudaMemset(out.data(), 0xff, out.bytes()), "cudaMemset");  // NaN: an element not written shows
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

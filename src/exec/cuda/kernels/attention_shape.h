@@ -45,6 +45,13 @@ constexpr bool attention_step_supports(const AttentionShape& shape) {
   return shape.hd > 128 && attention_head_groups(shape) == 1;
 }
 
+// Prompt attention by warpgroups (attention_wgmma.h): head sizes it has, and rows of its tiles; a query has one for each
+// of the heads that share a KV head.
+inline constexpr uint32_t kWarpgroupTileRows = 128;
+constexpr bool warpgroup_attention_supports(const AttentionShape& shape, bool quantised_cache) {
+  return !quantised_cache && (shape.hd == 256 || (shape.hd == 512 && shape.window == 0));
+}
+
 // Shared memory of a block in which every kernel runs (sm_86, sm_89, sm_120), and what the larger prompt tiles of a
 // head dimension need; 0 where there are none.
 inline constexpr uint32_t kSmallSharedMemory = 99 * 1024;

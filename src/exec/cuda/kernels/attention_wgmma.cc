@@ -5,14 +5,14 @@
 
 namespace carat::cuda {
 
-bool wgmma_attention_supports(const AttentionShape& shape, const KvView& kv) {
-  const bool has_kernel = shape.hd == 256 || (shape.hd == 512 && shape.window == 0);
-  return has_kernel && !kv.quantised();
+uint32_t warpgroup_attention_tile_rows(const AttentionShape& shape) {
+  check_attention_shape(shape);
+  return kWarpgroupTileRows / (shape.H / shape.Hkv);
 }
 
 void attention_prefill_wgmma(const PrefillArguments& arguments, const Launch& how) {
   check_attention_shape(arguments.shape);
-  CARAT_CHECK(wgmma_attention_supports(arguments.shape, arguments.kv));
+  CARAT_CHECK(warpgroup_attention_supports(arguments.shape, arguments.kv.quantised()));
   CARAT_CHECK(arguments.kv.slots > 0 && arguments.kv.slots % 64 == 0);
   const auto launcher = arguments.shape.hd == 256 ? launch_prefill_256_wgmma : launch_prefill_512_wgmma;
   launcher(arguments, how);

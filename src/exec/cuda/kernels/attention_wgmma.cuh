@@ -203,9 +203,11 @@ struct GroupScores {
       row_sum[i / 2 % 2] += s[i];
     }
   }
-  // Two neighbours of a row as fp16: columns 8 j + 2 t and the next.
-  __device__ __forceinline__ uint32_t pair(uint32_t j, uint32_t half) const {
-    return pack_half2(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]);
+  // Probabilities as first operands in registers: those of 16 neighbouring keys are one as they lie.
+  using Probabilities = uint32_t[4][4];
+  __device__ __forceinline__ void keep(Probabilities& p) const {
+#pragma unroll
+    for (uint32_t i = 0; i < 16; ++i) p[i / 4][i % 4] = pack_half2(s[2 * i], s[2 * i + 1]);
   }
   // row_sum of the row's four threads.
   __device__ __forceinline__ void total_sums() {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Prompt attention by warpgroup products (sm_90a): what attention.h says of attention_prefill, for caches in fp16 and
-// two shapes of heads: 256 columns with or without a window, 512 without one.
+// Prompt attention by warpgroup products (sm_90a): what attention.h says of attention_prefill, where
+// warpgroup_attention_supports().
 #include <cuda.h>
 
 #include "exec/cuda/kernels/attention_launch.h"
@@ -13,9 +13,10 @@ struct WgmmaAttentionJob {
   PrefillArguments a;
 };
 
-bool wgmma_attention_supports(const AttentionShape& shape, const KvView& kv);
+// Tiles are segments of at most this many rows.
+uint32_t warpgroup_attention_tile_rows(const AttentionShape& shape);
 
-// The tiles are those of attention_prefill. Only where wgmma_available().
+// Only where wgmma_available().
 void attention_prefill_wgmma(const PrefillArguments& arguments, const Launch& how);
 
 // One per head dimension, each in a file of its own.

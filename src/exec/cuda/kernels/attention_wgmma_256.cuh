@@ -99,7 +99,7 @@ class Wgmma256::Group {
     wgmma_wait<0>();
     release();
     softmax(0);
-    keep_probabilities();
+    scores_.keep(p_);
     for (uint32_t tile = 1; tile < share_.tiles; ++tile) {
       scores();
       values(tile - 1);
@@ -109,7 +109,7 @@ class Wgmma256::Group {
       wgmma_wait<0>();
       release();
       scores_.scale(o_);
-      keep_probabilities();
+      scores_.keep(p_);  // the products that read the last ones have ended
     }
     values(share_.tiles - 1);
     wgmma_wait<0>();
@@ -165,18 +165,6 @@ class Wgmma256::Group {
     scores_.exponentiate();
   }
 
-  // As first operands in registers: those of 16 neighbouring keys are one as they lie. The products that read the last
-  // ones must have ended.
-  __device__ __forceinline__ void keep_probabilities() {
-#pragma unroll
-    for (uint32_t k = 0; k < kTileKeys / 16; ++k) {
-      p_[k][0] = scores_.pair(2 * k, 0);
-      p_[k][1] = scores_.pair(2 * k, 1);
-      p_[k][2] = scores_.pair(2 * k + 1, 0);
-      p_[k][3] = scores_.pair(2 * k + 1, 1);
-    }
-  }
-
   QueryTile<kHd> tile_;
   const Memory& memory_;
   const Share& share_;
@@ -184,7 +172,7 @@ class Wgmma256::Group {
   uint32_t lowest_, highest_;  // positions of the group's rows
   Ring::Reader ring_;
   GroupScores scores_;
-  uint32_t p_[kTileKeys / 16][4];
+  GroupScores::Probabilities p_;
   float o_[kGroupColumns / 2] = {};
 };
 

@@ -25,12 +25,11 @@ __global__ void CARAT_ATTENTION_CLUSTER __launch_bounds__(kWgmmaAttentionThreads
 }  // namespace
 
 void launch_prefill_512_wgmma(const PrefillArguments& arguments, const Launch& how) {
-  const WgmmaAttentionJob job{wgmma_cache_map(arguments.kv.k, Wgmma512::kHd, Wgmma512::kKeyBoxRows),
+  const WgmmaAttentionJob job{wgmma_cache_map(arguments.kv.k, Wgmma512::kHd, Wgmma512::kBlockKeys),
                               wgmma_cache_map(arguments.kv.v, Wgmma512::kHd, Wgmma512::kValueKeys), arguments};
   constexpr uint32_t kBytes = Wgmma512::Memory::kBytes + 1024;
   allow_shared_memory(attention_512_wgmma_kernel, kBytes, "prompt attention");
-  const uint32_t pairs = (arguments.tile_count + 1) / 2;
-  launch("prompt attention", attention_512_wgmma_kernel, dim3(pairs * 2 * arguments.shape.Hkv),
+  launch("prompt attention", attention_512_wgmma_kernel, dim3(arguments.tile_count * 2 * arguments.shape.Hkv),
          dim3(kWgmmaAttentionThreads), kBytes, how, job);
 }
 

@@ -36,23 +36,24 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// At the barrier of another block of the cluster: `there` is from in_block().
-__device__ __forceinline__ void barrier_arrive_in_block(uint32_t there) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+#define CARAT_BARRIER_WAIT(scope)                                                     \
+  asm volatile(                                                                       \
+      "{\n"                                                                           \
+      ".reg .pred done;\n"                                                            \
+      "again:\n"                                                                      \
+      "mbarrier.try_wait.parity.acquire." scope ".shared::cta.b64 done, [%0], %1;\n"  \
+      "@done bra finished;\n"                                                         \
+      "bra again;\n"                                                                  \
+      "finished:\n"                                                                   \
+      "}" ::"r"(barrier),                                                             \
+      "r"(parity)                                                                     \
+      : "memory")
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) { CARAT_BARRIER_WAIT("cta"); }
+// Also for what other blocks of the cluster sent.
+__device__ __forceinline__ void barrier_wait_for_blocks(uint32_t barrier, uint32_t parity) {
+  CARAT_BARRIER_WAIT("cluster");
 }
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra finished;\n"
-      "bra again;\n"
-      "finished:\n"
-      "}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
+#undef CARAT_BARRIER_WAIT
 // Whether the phase has ended, or does within what the hardware waits at most.
 __device__ __forceinline__ bool barrier_passed(uint32_t barrier, uint32_t parity) {
   uint32_t done;
@@ -79,15 +80,17 @@ __device__ __forceinline__ void copy_box(uint32_t destination, const CUtensorMap
       "l"(map), "r"(barrier), "r"(x), "r"(y)
       : "memory");
 }
-// The same to every block of the cluster whose bit is set in `blocks`: at the same address, for the same barrier of
-// each.
-__device__ __forceinline__ void copy_box_to_blocks(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
-                                                   uint32_t x, uint32_t y, uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, "
-      "%4}], [%2], %5;" ::"r"(destination),
-      "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(blocks)
-      : "memory");
+// A number, or a piece of 16 bytes, to another block of the cluster: `there` and `barrier` are from in_block(). Its
+// bytes count towards the barrier's phase.
+__device__ __forceinline__ void send_to_block(uint32_t there, uint32_t barrier, uint32_t value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(there), "r"(value),
+               "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send_to_block(uint32_t there, uint32_t barrier, const uint32_t (&piece)[4]) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
+               "r"(piece[0]), "r"(piece[1]), "r"(piece[2]), "r"(piece[3]), "r"(barrier)
+               : "memory");
 }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -174,7 +177,7 @@ CARAT_WGMMA(256, CARAT_R0 "," CARAT_R1 "," CARAT_R2 "," CARAT_R3 "," CARAT_R4 ",
             CARAT_D16(80), CARAT_D16(96), CARAT_D16(112))
 #undef CARAT_WGMMA
 
-// Of fp16 operands that both lie in shared memory.
+// Of fp16 operands.
 // d (64 x 64) = a b, plus d where kAdd: a and b as wgmma_operand() has them.
 template <bool kAdd>
 __device__ __forceinline__ void wgmma_64_halves(float (&d)[32], uint64_t a, uint64_t b) {
@@ -188,15 +191,7 @@ __device__ __forceinline__ void wgmma_64_halves(float (&d)[32], uint64_t a, uint
       : CARAT_D16(0), CARAT_D16(16)
       : "l"(a), "l"(b), "n"(kAdd ? 1 : 0));
 }
-// d (64 x 256) += a b: a as wgmma_operand() has it, b as wgmma_operand_rows().
-__device__ __forceinline__ void wgmma_256_halves_by_rows(float (&d)[128], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" CARAT_R0 "," CARAT_R1 "," CARAT_R2 "," CARAT_R3
-               "," CARAT_R4 "," CARAT_R5 "," CARAT_R6 "," CARAT_R7 "}, %128, %129, 1, 1, 1, 0, 1;"
-               : CARAT_D16(0), CARAT_D16(16), CARAT_D16(32), CARAT_D16(48), CARAT_D16(64), CARAT_D16(80), CARAT_D16(96),
-                 CARAT_D16(112)
-               : "l"(a), "l"(b));
-}
-// The same with a in registers.
+// d (64 x 256) += a b: a in registers as for mma.m16n8k16, b as wgmma_operand_rows() has it.
 __device__ __forceinline__ void wgmma_256_halves_by_rows(float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" CARAT_R0 "," CARAT_R1 "," CARAT_R2 "," CARAT_R3
                "," CARAT_R4 "," CARAT_R5 "," CARAT_R6 "," CARAT_R7 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 1;"

@@ -17,8 +17,7 @@ namespace {
 
 PrefillRun run_emulated(const PrefillCase& c, const HostCache& cache, uint64_t seed) {
   const AttentionShape& shape = c.shape;
-  const uint32_t rows = shape.hd == Wgmma256::kHd ? Wgmma256::kRows : kGroupRows;
-  const std::vector<Segment> tiles = cut(c, rows / (shape.H / shape.Hkv));
+  const std::vector<Segment> tiles = cut(c, kWarpgroupTileRows / (shape.H / shape.Hkv));
   PrefillRun run = prefill_run(c);
   run.out.assign(run.q.size(), __float2bfloat16(NAN));
   const auto map = [&](const std::vector<__half>& values, uint32_t box_keys) {
@@ -33,9 +32,9 @@ PrefillRun run_emulated(const PrefillCase& c, const HostCache& cache, uint64_t s
     emulated::run({count * shape.Hkv, kWgmmaAttentionThreads, 1, Wgmma256::Memory::kBytes}, seed,
                   [&] { Wgmma256::attend(job, {emulated::kFirstShared}); });
   } else {
-    const WgmmaAttentionJob job{map(cache.k.halves, Wgmma512::kKeyBoxRows), map(cache.v.halves, Wgmma512::kValueKeys),
+    const WgmmaAttentionJob job{map(cache.k.halves, Wgmma512::kBlockKeys), map(cache.v.halves, Wgmma512::kValueKeys),
                                 arguments};
-    emulated::run({(count + 1) / 2 * 2 * shape.Hkv, kWgmmaAttentionThreads, 2, Wgmma512::Memory::kBytes}, seed,
+    emulated::run({count * 2 * shape.Hkv, kWgmmaAttentionThreads, 2, Wgmma512::Memory::kBytes}, seed,
                   [&] { Wgmma512::attend(job, {emulated::kFirstShared}); });
   }
   return run;
@@ -59,7 +58,7 @@ class EmulatedAttention : public testing::TestWithParam<std::pair<uint32_t, uint
 };
 
 TEST_P(EmulatedAttention, PromptsFromTheirBeginning) {
-  // 16 or 32 queries fill a tile: less than one, one, a pair, a pair and a part, and more keys than a step has.
+  // 32 queries fill a tile, 16 those of a warpgroup: parts of one, one, more, and more keys than a step has.
   for (const uint32_t count : {1u, 5u, 16u, 17u, 32u, 33u, 65u, 150u}) check_emulated(prompts(4, 1, {{0, count}}));
 }
 
@@ -78,7 +77,6 @@ TEST_P(EmulatedAttention, GroupsOfHeads) {
 }
 
 TEST_P(EmulatedAttention, TilesOfSeveralPrompts) {
-  // Neighbouring tiles of different prompts read their keys each by itself.
   check_emulated(prompts(4, 1, {{0, 33}, {200, 5}, {64, 40}, {0, 1}, {3, 16}}));
   PrefillCase ragged = prompts(4, 2, {{0, 40}, {150, 20}});
   ragged.ragged_tiles = true;

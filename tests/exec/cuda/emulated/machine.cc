@@ -96,7 +96,7 @@ struct Machine {
   std::function<void()> kernel;
   std::vector<Block> blocks;
   std::vector<Thread> threads;
-  std::vector<Copy> copies;
+  std::vector<std::function<void()>> deliveries;  // that have not happened yet
   Meeting cluster;
   Thread* current = nullptr;
   std::vector<bool> slow;  // warps that go on only where no other can
@@ -123,6 +123,19 @@ PhaseBarrier& barrier_of(uint32_t rank, uint32_t address) {
   if (found == block_of(rank).barriers.end()) refuse("a barrier that has not been initialised");
   return found->second;
 }
+
+// An address, perhaps in another block's memory.
+struct Place {
+  uint32_t rank, address;
+  explicit Place(uint32_t word)
+      : rank(word >> kRankShift != 0 ? (word >> kRankShift) - 1 : machine->current->rank),
+        address(word & ((1u << kRankShift) - 1)) {
+    // A block that has ended has no shared memory any more.
+    bool alive = false;
+    for (const Thread& thread : machine->threads) alive = alive || (thread.rank == rank && !thread.ended);
+    if (!alive) refuse("memory of a block that has ended");
+  }
+};
 
 uint32_t swizzled(uint32_t address) { return address ^ (address >> 7 & 7) << 4; }
 
@@ -265,12 +278,12 @@ void let_others_go_first() {
 }
 
 bool deliver_one() {
-  std::vector<Copy>& copies = machine->copies;
-  if (copies.empty()) return false;
-  const size_t chosen = machine->random.below(copies.size());
-  const Copy copy = copies[chosen];
-  copies.erase(copies.begin() + static_cast<ptrdiff_t>(chosen));
-  deliver(copy);
+  std::vector<std::function<void()>>& deliveries = machine->deliveries;
+  if (deliveries.empty()) return false;
+  std::swap(deliveries[machine->random.below(deliveries.size())], deliveries.back());
+  const std::function<void()> deliver = std::move(deliveries.back());
+  deliveries.pop_back();
+  deliver();
   return true;
 }
 
@@ -381,13 +394,7 @@ void barrier_initialise(uint32_t barrier, uint32_t arrivals) {
 }
 
 void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes) {
-  const uint32_t rank = barrier >> kRankShift != 0 ? (barrier >> kRankShift) - 1 : machine->current->rank;
-  const uint32_t address = barrier & ((1u << kRankShift) - 1);
-  // A block that has ended has no shared memory any more.
-  bool alive = false;
-  for (const Thread& thread : machine->threads) alive = alive || (thread.rank == rank && !thread.ended);
-  if (!alive) refuse("an arrival at a block that has ended");
-  PhaseBarrier& state = barrier_of(rank, address);
+  PhaseBarrier& state = barrier_of(machine->current->rank, barrier);
   if (state.pending == 0) refuse("more arrivals at a barrier than it was initialised for");
   --state.pending;
   state.bytes += announced_bytes;
@@ -399,14 +406,24 @@ bool barrier_phase_over(uint32_t barrier, uint32_t parity) {
   return barrier_of(machine->current->rank, barrier).phase % 2 != parity;
 }
 
-void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
-                uint32_t blocks) {
+void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y) {
   BoxedRows rows;
   std::memcpy(&rows, map, sizeof rows);
-  if (blocks == 0) blocks = 1u << machine->current->rank;
-  for (uint32_t rank = 0; rank < machine->grid.cluster; ++rank) {
-    if ((blocks >> rank & 1) != 0) machine->copies.push_back({destination, barrier, rank, rows, x, y});
-  }
+  const Copy copy{destination, barrier, machine->current->rank, rows, x, y};
+  machine->deliveries.emplace_back([copy] { deliver(copy); });
+}
+
+void start_send(uint32_t there, uint32_t barrier, const void* values, size_t bytes) {
+  const Place to(there), counted(barrier);
+  if (to.address % bytes != 0) refuse(fmt::format("shared address {} is not aligned to {}", to.address, bytes));
+  if (to.rank != counted.rank) refuse("what is sent must count at a barrier of the block that receives it");
+  const auto* first = static_cast<const uint8_t*>(values);
+  machine->deliveries.emplace_back([to, counted, sent = std::vector<uint8_t>(first, first + bytes)] {
+    std::memcpy(shared_of(to.rank, to.address, sent.size()), sent.data(), sent.size());
+    PhaseBarrier& state = barrier_of(counted.rank, counted.address);
+    state.bytes -= static_cast<int64_t>(sent.size());
+    state.settle();
+  });
 }
 
 void start_product(const WarpgroupProduct& product, float* d, const uint32_t* a_registers) {

@@ -51,10 +51,11 @@ void cluster_barrier_wait();
 uint32_t address_in_block(uint32_t address, uint32_t rank);
 
 void barrier_initialise(uint32_t barrier, uint32_t arrivals);
-void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes);  // also in another block
+void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes);
 bool barrier_phase_over(uint32_t barrier, uint32_t parity);
-void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
-                uint32_t blocks);
+void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y);
+// To a block of the cluster: both addresses are from address_in_block().
+void start_send(uint32_t there, uint32_t barrier, const void* values, size_t bytes);
 
 // d (64 x n, fp32 fragments of each thread) = a b + d, or a b; operands as descriptors of fp16 in shared memory, or a
 // as four registers of each thread, which are read when the product is carried out.

@@ -11,18 +11,21 @@ namespace carat::cuda {
 inline void barrier_init(uint32_t barrier, uint32_t arrivals) { emulated::barrier_initialise(barrier, arrivals); }
 inline void barrier_init_fence() {}
 inline void barrier_arrive(uint32_t barrier) { emulated::barrier_count_arrival(barrier, 0); }
-inline void barrier_arrive_in_block(uint32_t there) { emulated::barrier_count_arrival(there, 0); }
 inline void barrier_expect(uint32_t barrier, uint32_t bytes) { emulated::barrier_count_arrival(barrier, bytes); }
 inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   emulated::wait_until("a barrier in shared memory", [=] { return emulated::barrier_phase_over(barrier, parity); });
 }
 
+inline void barrier_wait_for_blocks(uint32_t barrier, uint32_t parity) { barrier_wait(barrier, parity); }
+
 inline void copy_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y) {
-  emulated::start_copy(destination, map, barrier, x, y, 0);
+  emulated::start_copy(destination, map, barrier, x, y);
 }
-inline void copy_box_to_blocks(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y,
-                               uint16_t blocks) {
-  emulated::start_copy(destination, map, barrier, x, y, blocks);
+inline void send_to_block(uint32_t there, uint32_t barrier, uint32_t value) {
+  emulated::start_send(there, barrier, &value, sizeof value);
+}
+inline void send_to_block(uint32_t there, uint32_t barrier, const uint32_t (&piece)[4]) {
+  emulated::start_send(there, barrier, piece, sizeof piece);
 }
 inline void async_proxy_fence() {}
 
@@ -43,9 +46,6 @@ inline uint32_t opaque(uint32_t value) { return value; }
 template <bool kAdd>
 void wgmma_64_halves(float (&d)[32], uint64_t a, uint64_t b) {
   emulated::start_product({64, a, b, kAdd, false}, d);
-}
-inline void wgmma_256_halves_by_rows(float (&d)[128], uint64_t a, uint64_t b) {
-  emulated::start_product({256, a, b, true, true}, d);
 }
 inline void wgmma_256_halves_by_rows(float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
   emulated::start_product({256, 0, b, true, true}, d, a);
