@@ -264,18 +264,18 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
-  // Waits until the slot of this warp's next place is free. Nobody else has filled it before.
-  __device__ __forceinline__ void take_slot() {
+  // Waits until the slot of this warp's next place is free. Nobody else has filled it before. most_under_way: slots.
+  __device__ __forceinline__ void take_slot(uint32_t most_under_way) {
     barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
-    hold_back();
+    hold_back(most_under_way);
     __syncwarp();
     if (lane_ == 0) write_shared(taken_ + own_.slot * 4, own_.index);
   }
   // Copies under way delay what the blocks exchange meanwhile, and one another: a few slots keep the memory busy.
   // Weights of a stage that has not begun can wait in any case.
-  __device__ __forceinline__ void hold_back() {
+  __device__ __forceinline__ void hold_back(uint32_t most_under_way) {
     while (!hurries_) {
-      const uint32_t limit = read_shared(begun_) < number_ ? kTokenSlotsAhead : memory_.under_way;
+      const uint32_t limit = read_shared(begun_) < number_ ? kTokenSlotsAhead : most_under_way;
       hurries_ = limit >= memory_.slots;
       if (hurries_ || own_.index < limit) return;
       const bool wraps = own_.slot < limit;
@@ -323,7 +323,7 @@ class WeightLoader {
 #pragma unroll 1
         for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
           if (next_++ != own_.index) continue;
-          take_slot();
+          take_slot(memory_.slots);  // nothing else is copied or exchanged until this stage is done with them
           const uint32_t row = chunk * slot_keys + lane_;
           if (lane_ < slot_keys && row <= last) {
             copy_cache_row(from + static_cast<uint64_t>(row_slot(share, tile, row, a.kv.slots)) * hd);
@@ -372,7 +372,7 @@ class WeightLoader {
     Source source{};
     for (task += list.first; next_ > own_.index;) {
       if (task >= source.until) source = find(p, task, in_turn, run * together, plane);
-      take_slot();
+      take_slot(memory_.under_way);
       if (which < planes) {
         if (!in_turn) {
           copy(source.at(task) + c * cut_steps * cell_bytes_,
