@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/thread_pool.h"
 #include "exec/cuda/cuda_executor.h"
 #include "exec/reference/reference_executor.h"
@@ -27,18 +28,26 @@ struct Shape {
   const char* recipe;
 };
 
-class CudaRealWidths : public testing::TestWithParam<Shape> {};
+class CudaRealWidths : public testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
+  }
+  // The file may go once it is loaded.
+  static std::shared_ptr<const model::Model> six_layers() {
+    const test::TemporaryDirectory folder;
+    ThreadPool pool;
+    model::write_synth(
+        model::plan_synth({.preset = GetParam().preset, .recipe = GetParam().recipe, .layers = 6, .vocabulary = 4096}),
+        folder.file("model.gguf"), pool);
+    return model::Model::load(gguf::ModelFile::open(folder.file("model.gguf")));
+  }
+};
 
 TEST_P(CudaRealWidths, CloseToTheReference) {
-  std::string why;
-  if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
   constexpr uint32_t kTokens = 20;
-  const test::TemporaryDirectory folder;
-  ThreadPool pool;
-  model::write_synth(
-      model::plan_synth({.preset = GetParam().preset, .recipe = GetParam().recipe, .layers = 6, .vocabulary = 4096}),
-      folder.file("model.gguf"), pool);
-  const auto model = model::Model::load(gguf::ModelFile::open(folder.file("model.gguf")));
+  const auto model = six_layers();
   const auto tokens = test::random_tokens(model->config().V, kTokens, 11);
   ExecutorOptions options;
   options.context = 64;
@@ -72,6 +81,44 @@ TEST_P(CudaRealWidths, CloseToTheReference) {
     EXPECT_TRUE(distinct || c.chunk != kTokens || (moe && std::string_view(c.kernels) == "batch=gemm"))
         << c.kernels << " ran as another case did";
   }
+}
+
+// Prompts beyond every window, of sequences that share passes or not, with and without graphs.
+TEST_P(CudaRealWidths, AttentionByWarpgroups) {
+  const auto model = six_layers();
+  ExecutorOptions options;
+  options.context = 1792;
+  options.sequences = 2;
+  options.chunk = 512;
+  options.outputs = 64;
+  const auto prompts = [&](const std::string& kernels) {
+    options.kernels = KernelChoices::parse(kernels);
+    const auto executor = make_cuda_executor(model, options);
+    test::Logits logits;
+    for (const uint32_t length : {1700u, 333u, 333u, 333u}) {
+      for (uint32_t sequence = 0; sequence < 2; ++sequence) {
+        if (length > 1000) executor->truncate(sequence, 0);
+        if (executor->length(sequence) + length > options.context) executor->truncate(sequence, length % 100);
+        const auto tokens = test::random_tokens(model->config().V, length, length + sequence);
+        for (auto& row : test::feed(*executor, sequence, tokens, 500, length - 1)) logits.push_back(std::move(row));
+      }
+    }
+    return logits;
+  };
+  test::Logits found;
+  try {
+    found = prompts("attention=warpgroups");
+  } catch (const Error& error) {
+    ASSERT_EQ(error.code(), ErrorCode::kBadArgument);
+    GTEST_SKIP() << "skipped: " << error.what();
+  }
+  const bool moe = model->config().experts > 0;
+  const double error = test::relative_error(prompts("attention=large"), found);
+  std::printf("%s: warpgroups and mma.sync differ by %.2e\n", GetParam().preset, error);
+  EXPECT_LT(error, moe ? 0.15 : 0.01);
+  EXPECT_GT(error, 0.0) << "the same kernels ran";
+  EXPECT_EQ(test::relative_error(prompts("attention=warpgroups,launch.prompt=single"), found), 0.0);
+  EXPECT_EQ(test::relative_error(prompts("attention=warpgroups,overlap=off"), found), 0.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Family, CudaRealWidths,

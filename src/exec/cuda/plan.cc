@@ -388,7 +388,12 @@ class Decisions {
     } else if (small) {
       add("attention", "small", no_large_tiles);
     } else {
-      add("attention", "large", fmt::format("large tiles fit the shared memory; {}", no_warpgroups));
+      const bool all = std::all_of(config.layers.begin(), config.layers.end(), [&](const model::Layer& layer) {
+        return attention_large_tile_bytes(layer.hd) <= gpu_.shared_memory;
+      });
+      add("attention", "large",
+          fmt::format("they fit the {} KB of shared memory{}", gpu_.shared_memory / 1024,
+                      all ? "" : ", though for the smaller of the two head sizes only"));
     }
   }
 

@@ -50,6 +50,67 @@ TEST(PlanAttention, CacheTypesTheKernelsDoNotHaveAreRefused) {
   }
 }
 
+TEST(PlanAttention, WarpgroupsWhereTheGpuHasThem) {
+  for (const char* name : {"e2b", "e4b", "12b", "26b-a4b", "31b"}) {
+    SCOPED_TRACE(name);
+    const model::Model& model = model_of(name, "q4_0");
+    const Plan plan = make_plan(model, made_up_gpu(90, 141), request_of(4096));
+    EXPECT_EQ(decision(plan, "attention"), "warpgroups");
+    EXPECT_EQ(plan.attention_shared_memory, 227u * 1024);  // for what is not by warpgroups
+    for (const model::Layer& layer : model.config().layers) {
+      const AttentionShape shape{layer.H, layer.Hkv, layer.hd, layer.sliding ? model.config().W : 0};
+      EXPECT_TRUE(attention_by_warpgroups(plan, shape)) << "layer " << layer.index;
+    }
+    for (const uint32_t capability : {80u, 89u, 100u, 120u}) {
+      const Plan other = make_plan(model, made_up_gpu(capability, 141), request_of(4096));
+      EXPECT_FALSE(other.warpgroup_attention) << capability;
+      EXPECT_NE(decision(other, "attention"), "warpgroups") << capability;
+    }
+  }
+}
+
+TEST(PlanAttention, OtherTilesWhereTheyAreAskedFor) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  for (const char* name : {"large", "small"}) {
+    const Plan plan = make_plan(model, made_up_gpu(90, 141), request_of(4096, "attention=" + std::string(name)));
+    EXPECT_EQ(decision(plan, "attention"), name);
+    EXPECT_FALSE(attention_by_warpgroups(plan, {8, 2, 256, 512}));
+  }
+}
+
+TEST(PlanAttention, WarpgroupsNeedAnF16CacheAndTheirHeads) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  PlanRequest request = request_of(4096);
+  request.kv_format = quant::Format::kQ8_0;
+  const Plan plan = make_plan(model, made_up_gpu(90, 141), request);
+  EXPECT_EQ(decision(plan, "attention"), "large");
+  const auto refusal = [](const model::Model& asked, const GpuFacts& gpu, const PlanRequest& wishes) {
+    try {
+      make_plan(asked, gpu, wishes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadArgument);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  request.kernels = exec::KernelChoices::parse("attention=warpgroups");
+  EXPECT_THAT(refusal(model, made_up_gpu(90, 141), request), HasSubstr("a cache in F16"));
+  const PlanRequest asking = request_of(4096, "attention=warpgroups");
+  EXPECT_THAT(refusal(model, made_up_gpu(89, 24), asking), HasSubstr("no products of warpgroups"));
+  // A window and 512 columns, and heads of any other size, are the other kernels'.
+  const Plan warpgroups = make_plan(model, made_up_gpu(90, 141), asking);
+  EXPECT_FALSE(attention_by_warpgroups(warpgroups, {8, 2, 512, 1024}));
+  EXPECT_FALSE(attention_by_warpgroups(warpgroups, {8, 2, 128, 0}));
+}
+
+TEST(PlanAttention, LayersThatChooseTheirKeysAreNotByWarpgroups) {
+  const model::Model& model = model_of("e4b", "q8_0");
+  const Plan plan = make_plan(model, made_up_gpu(90, 141), request_of(131'072, "attention.long=sparse"));
+  EXPECT_EQ(decision(plan, "attention"), "warpgroups");
+  EXPECT_TRUE(attention_by_warpgroups(plan, {8, 2, 256, 512}));
+  EXPECT_FALSE(attention_by_warpgroups(plan, {8, 2, 512, 0}));
+}
+
 TEST(PlanAttention, LongPromptsAreSparseOnlyWhenAskedFor) {
   const model::Model& model = model_of("e4b", "q8_0");
   const Plan dense = make_plan(model, made_up_gpu(90, 141), request_of(131'072));

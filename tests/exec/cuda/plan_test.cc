@@ -333,7 +333,8 @@ TEST(Plan, TheTableGoesWhereItWasAskedFor) {
 
 TEST(Plan, TilesFollowTheSharedMemory) {
   const model::Model& model = model_of("e4b", "q8_0");
-  EXPECT_EQ(decision(make_plan(model, made_up_gpu(90, 80), request_of(4096)), "attention"), "large");
+  const Plan asked = make_plan(model, made_up_gpu(90, 80), request_of(4096, "attention=large"));
+  EXPECT_EQ(asked.attention_shared_memory, 227u * 1024);
   EXPECT_EQ(decision(make_plan(model, made_up_gpu(80, 80), request_of(4096)), "attention"), "large");
   for (const uint32_t capability : {86u, 89u, 120u}) {
     const Plan plan = make_plan(model, made_up_gpu(capability, 24), request_of(4096));

@@ -36,17 +36,18 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
   asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-#define CARAT_BARRIER_WAIT(scope)                                                     \
-  asm volatile(                                                                       \
-      "{\n"                                                                           \
-      ".reg .pred done;\n"                                                            \
-      "again:\n"                                                                      \
-      "mbarrier.try_wait.parity.acquire." scope ".shared::cta.b64 done, [%0], %1;\n"  \
-      "@done bra finished;\n"                                                         \
-      "bra again;\n"                                                                  \
-      "finished:\n"                                                                   \
-      "}" ::"r"(barrier),                                                             \
-      "r"(parity)                                                                     \
+#define CARAT_BARRIER_WAIT(scope)               \
+  asm volatile(                                 \
+      "{\n"                                     \
+      ".reg .pred done;\n"                      \
+      "again:\n"                                \
+      "mbarrier.try_wait.parity.acquire." scope \
+      ".shared::cta.b64 done, [%0], %1;\n"      \
+      "@done bra finished;\n"                   \
+      "bra again;\n"                            \
+      "finished:\n"                             \
+      "}" ::"r"(barrier),                       \
+      "r"(parity)                               \
       : "memory")
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) { CARAT_BARRIER_WAIT("cta"); }
 // Also for what other blocks of the cluster sent.
@@ -88,9 +89,10 @@ __device__ __forceinline__ void send_to_block(uint32_t there, uint32_t barrier, 
                : "memory");
 }
 __device__ __forceinline__ void send_to_block(uint32_t there, uint32_t barrier, const uint32_t (&piece)[4]) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
-               "r"(piece[0]), "r"(piece[1]), "r"(piece[2]), "r"(piece[3]), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
+      "r"(piece[0]), "r"(piece[1]), "r"(piece[2]), "r"(piece[3]), "r"(barrier)
+      : "memory");
 }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
