@@ -79,7 +79,7 @@ BatchJob CudaExecutor::to_stream(const MatrixGroup& weights, uint32_t rows, cons
 void CudaExecutor::multiply(const BatchJob& job) {
   const BatchScratch scratch{batch_.partial, BatchBuffers::kPartialFloats, batch_.counters,
                              BatchBuffers::kPartialCounters};
-  batch_product(job, scratch, gpu_.sm_count, gpu_.shared_memory, how());
+  batch_product(job, scratch, gpu_.sm_count, gpu_.shared_memory, how_in_step());
 }
 
 // Absorbs what is pending into the residual stream and hands out its norm as operands. clear: the `largest` of the
@@ -99,7 +99,7 @@ BatchRows CudaExecutor::normalise(BatchPass& pass, const float* next_norm, uint3
     residual.x_out = batch_.x[pass.buffer];
     pass.pending = {.x = batch_.x[pass.buffer], .eps = model_->config().eps, .d = widths_.d};
   }
-  batch_residual_norm(residual, pass.rows, out, clear, how());
+  batch_residual_norm(residual, pass.rows, out, clear, how_in_step());
   mark(Step::kNorm, 0, pass.rows, true);
   return out;
 }
@@ -191,15 +191,18 @@ void CudaExecutor::batch_heads(uint32_t index, const BatchPass& pass) {
   const AttentionShape shape = shape_of(model_->config().layers[index]);
   const uint32_t splits = attention_decode_splits(shape, pass.rows, plan_.context, gpu_.sm_count);
   QkvPost post = qkv_post_job(index, batch_.rows, true);
+  // Where SMs have several blocks, these need all the shared memory there is.
+  const bool one_per_sm = pass.rows * shape.Hkv * attention_head_groups(shape) * splits <= gpu_.sm_count;
+  const Launch how = one_per_sm ? how_in_step() : this->how();
   if (plan_.step_heads && pass.single_rows) {
     attention_step(post, batch_.qkv, pass.rows, batch_.attention, splits, out_.attention_partial,
-                   out_.attention_counters, how());
+                   out_.attention_counters, how);
   } else {
     post.q = batch_.q;
-    qkv_post(post, batch_.qkv, pass.rows, how());
+    qkv_post(post, batch_.qkv, pass.rows, how_in_step());
     mark(Step::kHeads, index, pass.rows, true);
     attention_decode(shape, batch_.q, kv_of(index), batch_.rows.positions, batch_.rows.sequences, pass.rows,
-                     batch_.attention, splits, out_.attention_partial, out_.attention_counters, how());
+                     batch_.attention, splits, out_.attention_partial, out_.attention_counters, how);
   }
   mark(Step::kAttention, index, pass.rows, true);
 }
@@ -222,7 +225,7 @@ void CudaExecutor::batch_feed_forward(uint32_t index, BatchPass& pass) {
     gate_up.part[0] = {weights.gate_up.parts[0], batch_.gate_up, 2 * layer.F};
     gate_up.part[1] = {weights.gate_up.parts[1], batch_.gate_up + layer.F, 2 * layer.F};
     multiply(gate_up);
-    batch_geglu(batch_.gate_up, pass.rows, layer.F, batch_.act, leading, batch_.act_largest, how());
+    batch_geglu(batch_.gate_up, pass.rows, layer.F, batch_.act, leading, batch_.act_largest, how_in_step());
   }
   mark(Step::kGateUp, index, pass.rows, true);
 
@@ -281,7 +284,7 @@ void CudaExecutor::batch_layer_end(uint32_t index, BatchPass& pass) {
   job.residual.next_norm = norm_after(index);
   BatchRows out = batch_.in;
   out.tiles = batch_tiles(pass.rows);
-  ple_step(job, pass.rows, out, how());
+  ple_step(job, pass.rows, out, how_in_step());
   mark(Step::kPleProject, index, pass.rows, true);
   pass.pending = {.x = batch_.x[pass.buffer], .eps = model_->config().eps, .d = widths_.d};
   pass.normalised = true;

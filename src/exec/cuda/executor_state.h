@@ -27,9 +27,13 @@
 
 namespace carat::cuda {
 
+// Of an SM's L1, for the shared memory of kernels of a batched step: a block of each but products of more than 16 rows.
+// What is left holds the loads that are under way: with all of it shared, steps take a quarter longer.
+inline constexpr uint32_t kStepSharedPercent = 44;
+
 // Runs passes in three ways. Wide: many rows, activations in bf16, weights as bf16 operands of matrix products. Narrow:
 // up to eight rows, fp32 activations quantised to int8 where they meet the quantised weights. Batched: decode steps of
-// more sequences, fp16 operands made of the quantised weights on the way to the tensor cores. All leave keys and values
+// several rows, fp16 operands made of the quantised weights on the way to the tensor cores. All leave keys and values
 // in the same caches. A prompt chunk runs wide up to the last layer that owns keys and values; its few rows that
 // want logits go on narrow.
 //
@@ -260,6 +264,12 @@ class CudaExecutor final : public exec::Executor {
   // --- executor_state.cc
   // Kernels that overlap cannot be timed one by one.
   Launch how() const { return {stream_.get(), plan_.overlap && profiler_ == nullptr}; }
+  // For kernels of a batched step.
+  Launch how_in_step() const {
+    Launch how = this->how();
+    how.shared_percent = kStepSharedPercent;
+    return how;
+  }
   KvView kv_of(uint32_t layer) const { return caches_[model_->config().layers[layer].kv_source]; }
   AttentionShape shape_of(const model::Layer& layer) const;
   void check_cancelled() const;

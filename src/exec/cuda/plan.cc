@@ -28,7 +28,7 @@ constexpr uint32_t kOldestCapability = 80;
 constexpr uint32_t kOverlapCapability = 90;
 constexpr uint32_t kContextUnit = 64;
 // From this many rows on the tensor cores beat the matrix-vector kernels.
-constexpr uint32_t kBatchedFrom = 5;
+constexpr uint32_t kBatchedFrom = 2;
 // Beside bf16 copies of the weights, matrix products of more rows are faster (64 rows: by half).
 constexpr uint32_t kBatchedBesideCopies = 32;
 // Matrix products of this many rows run at full speed; more rows only cost memory.

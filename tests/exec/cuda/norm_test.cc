@@ -55,6 +55,8 @@ TEST_F(NormTest, RealWidths) {
   for (const uint32_t d : {1536u, 2560u, 2816u, 3840u, 5376u}) {
     check_residual_norm(1, d, ResidualKind::kDelta, true);
     check_residual_norm(513, d, ResidualKind::kDelta, true);
+    check_residual_norm(1025, d, ResidualKind::kDelta, true);
+    check_residual_norm(1100, d, ResidualKind::kPlain, true);
     check_residual_norm(33, d, ResidualKind::kExperts, true);
   }
 }

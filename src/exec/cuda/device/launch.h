@@ -3,6 +3,7 @@
 // Device code only (included from .cu files).
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "exec/cuda/device/check.h"
@@ -15,6 +16,9 @@ namespace carat::cuda {
 struct Launch {
   cudaStream_t stream = nullptr;
   bool overlap = false;
+  // Of an SM's L1, for shared memory; 0: the driver chooses. An SM has to be empty to be divided anew: kernels overlap
+  // only where they agree.
+  uint32_t shared_percent = 0;
 };
 
 template <typename... Params, typename... Args>
@@ -26,11 +30,18 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = how.stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = how.overlap ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
+  if (how.overlap) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.shared_percent > 0) {
+    cudaLaunchAttribute& carveout = attributes[config.numAttrs++];
+    carveout.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    carveout.val.sharedMemCarveout = how.shared_percent;
+  }
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...), name);
 }
 

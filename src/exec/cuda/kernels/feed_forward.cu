@@ -1,13 +1,11 @@
 // Element-wise kernels around the feed-forward and per-layer-embedding products of prompt chunks. Bound by memory.
 #include "exec/cuda/kernels/feed_forward.h"
+
+#include "exec/cuda/kernels/packings.cuh"
 #include "exec/cuda/weights/unpack.cuh"
 
 namespace carat::cuda {
 namespace {
-
-__device__ __forceinline__ float gelu_tanh(float x) {
-  return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * x * (1.0f + 0.044715f * x * x)));
-}
 
 union Eight {
   uint4 words;
@@ -29,13 +27,13 @@ __global__ void geglu_kernel(const __nv_bfloat16* gate_up, uint32_t F, __nv_bflo
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       const float2 a = __bfloat1622float2(g.pairs[p]), b = __bfloat1622float2(u.pairs[p]);
-      o.pairs[p] = __floats2bfloat162_rn(gelu_tanh(a.x) * b.x, gelu_tanh(a.y) * b.y);
+      o.pairs[p] = __floats2bfloat162_rn(gelu(a.x) * b.x, gelu(a.y) * b.y);
     }
     *reinterpret_cast<uint4*>(out + row * F + c) = o.words;
     return;
   }
   for (uint32_t e = c; e < c + 8 && e < F; ++e) {
-    out[row * F + e] = __float2bfloat16_rn(gelu_tanh(__bfloat162float(gate[e])) * __bfloat162float(up[e]));
+    out[row * F + e] = __float2bfloat16_rn(gelu(__bfloat162float(gate[e])) * __bfloat162float(up[e]));
   }
 }
 
@@ -45,7 +43,7 @@ __global__ void gelu_times_kernel(const __nv_bfloat16* gate, const float* factor
   release_successor();
   const uint64_t row = blockIdx.x;
   for (uint32_t c = threadIdx.x; c < P; c += blockDim.x) {
-    out[row * P + c] = __float2bfloat16_rn(gelu_tanh(__bfloat162float(gate[row * P + c])) * factors[row * leading + c]);
+    out[row * P + c] = __float2bfloat16_rn(gelu(__bfloat162float(gate[row * P + c])) * factors[row * leading + c]);
   }
 }
 

@@ -1,5 +1,6 @@
 // Residual, normalisation and conversion kernels of prompt chunks. Bound by memory: x is read and written once as fp32,
-// the delta and the result are bf16; one block a row.
+// the delta and the result are bf16; one block a row. What counts is how many rows are under way on an SM: small
+// blocks, and of a row nothing but x and the delta in registers; the norms' weights come from L1 when they are needed.
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/norm.h"
 
@@ -21,6 +22,72 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
+// Sum over a block; `scratch` has a float for each of its warps.
+template <uint32_t kThreads>
+__device__ __forceinline__ float sum_of_block(float value, float* scratch) {
+  value = warp_sum(value);
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = 0.0f;
+#pragma unroll
+  for (uint32_t w = 0; w < kThreads / 32; ++w) total += scratch[w];
+  return total;
+}
+__device__ __forceinline__ float4 floats_of(const uint2& pairs) {
+  return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
+                     __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
+}
+
+// Rows of whole quads, and no experts. Thread t has quads t, t + kThreads, ...: kPieces of them.
+template <uint32_t kThreads, int kPieces, typename Out>
+__global__ void __launch_bounds__(kThreads)
+    plain_residual_norm_kernel(const __grid_constant__ ResidualNormOf<__nv_bfloat16> a, Out* out) {
+  __shared__ float scratch[2][kThreads / 32];
+  wait_for_predecessor();
+  release_successor();
+  const uint64_t first = static_cast<uint64_t>(blockIdx.x) * a.d;
+  const float inverse_d = 1.0f / static_cast<float>(a.d);
+  const auto column = [](int i) { return 4 * (threadIdx.x + static_cast<uint32_t>(i) * kThreads); };
+  const auto quad = [](const float* from, uint32_t c) { return __ldg(reinterpret_cast<const float4*>(from + c)); };
+  float4 x[kPieces] = {};
+  uint2 delta[kPieces] = {};
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    if (column(i) >= a.d) continue;
+    x[i] = *reinterpret_cast<const float4*>(a.x + first + column(i));
+    if (a.delta != nullptr) delta[i] = __ldcs(reinterpret_cast<const uint2*>(a.delta + first + column(i)));
+  }
+  if (a.delta != nullptr) {
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) squares += dot4(floats_of(delta[i]));
+    const float factor = rsqrtf(sum_of_block<kThreads>(squares, scratch[0]) * inverse_d + a.eps);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      if (column(i) >= a.d) continue;
+      const float4 f = floats_of(delta[i]), w = quad(a.delta_norm, column(i));
+      x[i] = make_float4((x[i].x + f.x * factor * w.x) * a.scale, (x[i].y + f.y * factor * w.y) * a.scale,
+                         (x[i].z + f.z * factor * w.z) * a.scale, (x[i].w + f.w * factor * w.w) * a.scale);
+      if (a.x_out != nullptr) store4(a.x_out + first, column(i), a.d, x[i]);
+    }
+  }
+  if (out == nullptr) return;
+  float factor = 1.0f;
+  if (a.next_norm != nullptr) {
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) squares += dot4(x[i]);
+    factor = rsqrtf(sum_of_block<kThreads>(squares, scratch[1]) * inverse_d + a.eps);
+  }
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    if (column(i) >= a.d) continue;
+    const float4 w = a.next_norm == nullptr ? make_float4(1.0f, 1.0f, 1.0f, 1.0f) : quad(a.next_norm, column(i));
+    store4(out + first, column(i), a.d,
+           make_float4(x[i].x * factor * w.x, x[i].y * factor * w.y, x[i].z * factor * w.z, x[i].w * factor * w.w));
+  }
+}
+
 __global__ void gather_float_rows_kernel(const float* x, const uint32_t* index, uint32_t d, float* out) {
   wait_for_predecessor();
   release_successor();
@@ -36,8 +103,34 @@ __global__ void to_bf16_kernel(const float* values, uint64_t count, __nv_bfloat1
   if (i < count) out[i] = __float2bfloat16_rn(values[i]);
 }
 
+// Rows that are many leave no SM idle, whatever the size of a block; few are done sooner by large ones.
+constexpr uint32_t kManyRows = 1024;
+
+template <typename Out>
+bool launch_plain_residual_norm(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, Out* out,
+                                const Launch& how) {
+  const bool moves = residual.delta == nullptr && residual.x_out != nullptr;
+  if (residual.experts != nullptr || moves || residual.d % 4 != 0) return false;
+  const auto start = [&](auto threads, auto pieces) {
+    if (residual.d > 4 * threads() * pieces()) return false;
+    launch("residual_norm", plain_residual_norm_kernel<threads(), pieces(), Out>, dim3(rows), dim3(threads()), 0, how,
+           residual, out);
+    return true;
+  };
+  const auto first_that_holds = [&](auto threads, auto... pieces) { return (start(threads, pieces) || ...); };
+  using std::integral_constant;
+  if (rows >= kManyRows) {
+    return first_that_holds(integral_constant<uint32_t, 128>{}, integral_constant<int, 3>{},
+                            integral_constant<int, 5>{}, integral_constant<int, 6>{}, integral_constant<int, 8>{},
+                            integral_constant<int, 11>{});
+  }
+  return first_that_holds(integral_constant<uint32_t, 256>{}, integral_constant<int, 2>{}, integral_constant<int, 3>{},
+                          integral_constant<int, 4>{}, integral_constant<int, 6>{});
+}
+
 template <typename Out>
 void launch_residual_norm(const ResidualNormOf<__nv_bfloat16>& residual, uint32_t rows, Out* out, const Launch& how) {
+  if (launch_plain_residual_norm(residual, rows, out, how)) return;
   const size_t shared_bytes = (residual.d + 3) / 4 * 4 * sizeof(float);
   with_row_pieces(residual.d, [&](auto pieces) {
     launch("residual_norm", residual_norm_kernel<pieces(), Out>, dim3(rows), dim3(kRowThreads), shared_bytes, how,

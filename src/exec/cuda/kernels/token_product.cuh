@@ -323,12 +323,6 @@ __device__ __forceinline__ uint32_t rounded_bits(float x, float inverse) {
   return __float_as_uint(x * inverse + 12582912.0f);
 }
 
-// gelu by one exponential: 0.5 x (1 + tanh u) = x / (1 + e^(-2 u)).
-__device__ __forceinline__ float gelu_exp(float x) {
-  const float u = 0.7978845608028654f * x * (1.0f + 0.044715f * x * x);
-  return __fdividef(x, 1.0f + __expf(-2.0f * u));
-}
-
 // Rounds a run and hands it out. Who comes last does it, with the first half of a warp.
 __device__ __forceinline__ void publish_run(const TokenProduct& p, PendingRun& run, uint32_t index, uint32_t tag) {
   const uint32_t lane = threadIdx.x % 32;
@@ -364,7 +358,7 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, uint32_t t
   const uint32_t lane = threadIdx.x % 32, within = lane / (32 / kRows), index = task / kTasks;
   const bool holds = lane < 16 && lane % (32 / kRows) == 0;
   const float up = __shfl_xor_sync(0xffffffffu, sum, 16);
-  float value = gelu_exp(sum) * up;
+  float value = gelu(sum) * up;
   if (p.output == TokenOutput::kGeglu) {
     if (holds) publish(static_cast<TaggedWord*>(p.out) + task * (kRows / 2) + within, value, tag);
     return;
@@ -399,7 +393,7 @@ __device__ __forceinline__ void hand_out(const TokenProduct& p, uint32_t first_t
     static_cast<float*>(p.out)[row] = sum;
     return;
   }
-  sum = gelu_exp(sum) * shared.factors[row - first_task * kRows];  // kGeluTimes
+  sum = gelu(sum) * shared.factors[row - first_task * kRows];  // kGeluTimes
   publish(static_cast<TaggedWord*>(p.out) + row, sum, tag);
 }
 

@@ -235,14 +235,9 @@ __global__ void gather_rows_kernel(PackedView view, const int32_t* ids, float sc
   release_successor();
   const uint32_t id = static_cast<uint32_t>(ids[blockIdx.x]);
   float* to = out + static_cast<uint64_t>(blockIdx.x) * leading;
-  for (uint32_t block = threadIdx.x; block * 32 < view.cols; block += blockDim.x) {
-    float values[32];
-    if (id < view.rows) {
-      unpack_block(view, static_cast<uint64_t>(id) * view.steps + block / kStepBlocks, block % kStepBlocks, values);
-    }
-    for (uint32_t e = 0; e < 32 && block * 32 + e < view.cols; ++e) {
-      to[block * 32 + e] = id < view.rows ? values[e] * scale : __int_as_float(0x7fc00000);
-    }
+  const uint64_t cell = static_cast<uint64_t>(id) * view.steps;
+  for (uint32_t c = threadIdx.x; c < view.cols; c += blockDim.x) {
+    to[c] = id < view.rows ? unpack_value(view, cell + c / kStep, c % kStep) * scale : __int_as_float(0x7fc00000);
   }
 }
 
@@ -268,8 +263,8 @@ void unpack_bf16(const PackedView& matrix, __nv_bfloat16* out, uint32_t leading,
 
 void gather_rows(const PackedView& matrix, const int32_t* ids, uint32_t count, float scale, float* out,
                  uint32_t leading, cudaStream_t stream, bool overlap) {
-  launch("gather_rows", gather_rows_kernel, dim3(count), dim3(128), 0, Launch{stream, overlap}, matrix, ids, scale, out,
-         leading);
+  launch("gather_rows", gather_rows_kernel, dim3(count), dim3(kThreads), 0, Launch{stream, overlap}, matrix, ids, scale,
+         out, leading);
 }
 
 }  // namespace carat::cuda
