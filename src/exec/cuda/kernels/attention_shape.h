@@ -45,8 +45,8 @@ constexpr bool attention_step_supports(const AttentionShape& shape) {
   return shape.hd > 128 && attention_head_groups(shape) == 1;
 }
 
-// Prompt attention by warpgroups (attention_wgmma.h): head sizes it has, and rows of its tiles; a query has one for each
-// of the heads that share a KV head.
+// Prompt attention by warpgroups (attention_wgmma.h): head sizes it has, and rows of its tiles; a query has one for
+// each of the heads that share a KV head.
 inline constexpr uint32_t kWarpgroupTileRows = 128;
 constexpr bool warpgroup_attention_supports(const AttentionShape& shape, bool quantised_cache) {
   return !quantised_cache && (shape.hd == 256 || (shape.hd == 512 && shape.window == 0));
