@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "model/model.h"
 #include "support/hollow_model.h"
@@ -10,10 +11,10 @@
 namespace carat::cuda::test {
 
 // Loading one parses a header; sharing them keeps tables of cases fast.
-inline const model::Model& model_of(const std::string& preset, const std::string& recipe) {
+inline const model::Model& model_of(std::string_view preset, std::string_view recipe) {
   static std::map<std::string, std::shared_ptr<const model::Model>> models;
-  std::shared_ptr<const model::Model>& model = models[preset + " " + recipe];
-  if (model == nullptr) model = carat::test::hollow_model(preset, recipe);
+  std::shared_ptr<const model::Model>& model = models[std::string(preset) + " " + std::string(recipe)];
+  if (model == nullptr) model = carat::test::hollow_model(std::string(preset), std::string(recipe));
   return *model;
 }
 
