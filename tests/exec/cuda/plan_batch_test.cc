@@ -60,9 +60,9 @@ TEST(PlanBatch, CopiesTakeTheLargerSteps) {
   const Plan copies = plan_of(model, 64, 64), none = plan_of(model, 64, 64, "gemm.weights=unpacked");
   EXPECT_EQ(copies.batch_rows, 32u);
   EXPECT_EQ(decision(copies).name, "mma");
-  EXPECT_THAT(decision(copies).reason, HasSubstr("5 to 32 rows"));
+  EXPECT_THAT(decision(copies).reason, HasSubstr("2 to 32 rows"));
   EXPECT_EQ(none.batch_rows, 64u);
-  EXPECT_THAT(decision(none).reason, HasSubstr("5 to 64 rows"));
+  EXPECT_THAT(decision(none).reason, HasSubstr("2 to 64 rows"));
 }
 
 TEST(PlanBatch, WishesAreGranted) {
