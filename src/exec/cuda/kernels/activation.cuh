@@ -1,7 +1,7 @@
 #pragma once
 
-// Device code shared by the kernels that normalise and quantise activations. All functions are called by a whole block
-// of kRowThreads threads; thread t owns columns 4 t ... 4 t + 3 of every slab of 1024.
+// Device code shared by the kernels that normalise and quantise activations. Unless they say otherwise, functions are
+// called by a whole block of kRowThreads threads; thread t owns columns 4 t ... 4 t + 3 of every slab of 1024.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -21,14 +21,15 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
-// Sum over the block. `scratch` holds 8 floats that no other sum of the block is using; one barrier.
+// Sum over the block. `scratch` holds a float for each warp that no other sum of the block is using; one barrier.
+template <uint32_t kThreads = kRowThreads>
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   if ((threadIdx.x & 31) == 0) scratch[threadIdx.x >> 5] = value;
   __syncthreads();
   float total = 0.0f;
 #pragma unroll
-  for (int w = 0; w < static_cast<int>(kRowThreads / 32); ++w) total += scratch[w];
+  for (int w = 0; w < static_cast<int>(kThreads / 32); ++w) total += scratch[w];
   return total;
 }
 inline constexpr uint32_t kSumScratch = 4 * 8;  // floats: as many sums as one row needs
@@ -43,12 +44,13 @@ __device__ __forceinline__ float4 load4(const float* row, uint32_t column, uint3
   return v;
 }
 
+// Of four bf16.
+__device__ __forceinline__ float4 floats_of(const uint2& quad) {
+  return make_float4(__uint_as_float(quad.x << 16), __uint_as_float(quad.x & 0xffff0000u),
+                     __uint_as_float(quad.y << 16), __uint_as_float(quad.y & 0xffff0000u));
+}
 __device__ __forceinline__ float4 load4(const __nv_bfloat16* row, uint32_t column, uint32_t d) {
-  if (column + 4 <= d && (d & 3) == 0) {
-    const uint2 raw = *reinterpret_cast<const uint2*>(row + column);
-    return make_float4(__uint_as_float(raw.x << 16), __uint_as_float(raw.x & 0xffff0000u), __uint_as_float(raw.y << 16),
-                       __uint_as_float(raw.y & 0xffff0000u));
-  }
+  if (column + 4 <= d && (d & 3) == 0) return floats_of(*reinterpret_cast<const uint2*>(row + column));
   float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (column < d) v.x = __bfloat162float(row[column]);
   if (column + 1 < d) v.y = __bfloat162float(row[column + 1]);

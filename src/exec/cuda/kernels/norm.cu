@@ -22,22 +22,6 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// Sum over a block; `scratch` has a float for each of its warps.
-template <uint32_t kThreads>
-__device__ __forceinline__ float sum_of_block(float value, float* scratch) {
-  value = warp_sum(value);
-  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
-  __syncthreads();
-  float total = 0.0f;
-#pragma unroll
-  for (uint32_t w = 0; w < kThreads / 32; ++w) total += scratch[w];
-  return total;
-}
-__device__ __forceinline__ float4 floats_of(const uint2& pairs) {
-  return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
-                     __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
-}
-
 // Rows of whole quads, and no experts. Thread t has quads t, t + kThreads, ...: kPieces of them.
 template <uint32_t kThreads, int kPieces, typename Out>
 __global__ void __launch_bounds__(kThreads)
@@ -61,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) squares += dot4(floats_of(delta[i]));
-    const float factor = rsqrtf(sum_of_block<kThreads>(squares, scratch[0]) * inverse_d + a.eps);
+    const float factor = rsqrtf(block_sum<kThreads>(squares, scratch[0]) * inverse_d + a.eps);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (column(i) >= a.d) continue;
@@ -77,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) squares += dot4(x[i]);
-    factor = rsqrtf(sum_of_block<kThreads>(squares, scratch[1]) * inverse_d + a.eps);
+    factor = rsqrtf(block_sum<kThreads>(squares, scratch[1]) * inverse_d + a.eps);
   }
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
