@@ -204,7 +204,7 @@ void bench_prompts(const Card& card, const Ceilings& ceilings, const Stream& str
 // A long prompt in chunks as the executor runs it, all keys against chosen blocks of them.
 void bench_sparse(const Card& card, const Stream& stream) {
   if (card.shared_memory < sparse_attention_shared_memory(131072)) return;
-  std::printf("long prompts, chunks of 4096   H Hkv  hd      S  dense: ms  sparse: ms  of that choosing  faster\n");
+  std::printf("long prompts, chunks of 4096   H Hkv  hd      S    mma: ms  sparse: ms  of that choosing  faster\n");
   constexpr uint32_t kChunk = 4096;
   const SparseAttention sparse;
   for (const AttentionShape& shape : {AttentionShape{8, 2, 512, 0}, AttentionShape{16, 1, 512, 0}}) {

@@ -260,7 +260,8 @@ constexpr std::array kRegistry = {
                  .name = "sparse",
                  .needs = "heads of more than 256 in global layers and their large tiles",
                  .exactness = "keys in blocks that an estimate thinks little of are left out",
-                 .summary = "from position 16,384 on, prompts see about an eighth of the keys in global layers"},
+                 .summary = "from position 16,384 on, prompts see about an eighth of the keys in global layers; beside "
+                            "attention=warpgroups this pays for the longest prompts only"},
 };
 
 // "arithmetic=double, ..." for messages: all options, or those of one slot. Executors may share a slot and a name.
