@@ -78,10 +78,24 @@ class TokenProgram {
       if (stage.kind != TokenKind::kProduct) continue;
       TokenProduct& product = stage.product;
       const TokenWeights weights = weights_of(product);
-      product.task = token_tasks(weights, memory_.slot_bytes, blocks_);
+      choose_way(weights, product);
       product.tasks = product.rows / product.task.rows;
       product.deal = std::max(1u, weights.run / product.task.rows);
     }
+  }
+
+  // The products of the per-layer embeddings are in registers where there are few enough of a block's.
+  void choose_way(const TokenWeights& weights, TokenProduct& product) const {
+    const uint32_t rows = product.way == TokenWay::kGate ? 1 : kTokenProjectRows;
+    const uint32_t most = product.way == TokenWay::kGate ? kTokenGateRows : 2 * kTokenWarps / kTokenProjectRows;
+    const bool narrow = product.way != TokenWay::kGate || config_.d <= kTokenThreads * kTokenThreadColumns;
+    if (product.way != TokenWay::kTasks && narrow && token_fits(weights, rows, memory_.slot_bytes) &&
+        token_share(weights, rows, blocks_) <= most) {
+      product.task = {rows, 1, weights.steps};
+      return;
+    }
+    product.way = TokenWay::kTasks;
+    product.task = token_tasks(weights, memory_.slot_bytes, blocks_);
   }
 
   static TokenWeights weights_of(const TokenProduct& product) {
@@ -260,12 +274,14 @@ class TokenProgram {
     const DeviceLayer& weights = weights_.layers[index];
     TokenProduct gate = reads_stream(nullptr);
     gate.output = TokenOutput::kGeluTimes;
+    gate.way = TokenWay::kGate;
     gate.out = to_.ple_gate;
     gate.factors = to_.ple + uint64_t{index} * config_.P;
     gate.factors_version = ple_version_;
     add_products(Step::kPleGate, gate, weights.inp_gate.parts);
     TokenProduct projection = reads(TokenInput::kVector, to_.ple_gate, config_.P);
     projection.out = to_.ple_delta;
+    projection.way = TokenWay::kProject;
     add_products(Step::kPleProject, projection, weights.proj.parts);
     pending_ = {.delta = to_.ple_delta, .version = made_, .norm = weights.post_norm};
   }

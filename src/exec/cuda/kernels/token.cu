@@ -4,6 +4,7 @@
 
 #include "exec/cuda/kernels/moe_route.cuh"
 #include "exec/cuda/kernels/token_attention.cuh"
+#include "exec/cuda/kernels/token_ple.cuh"
 #include "exec/cuda/weights/unpack.cuh"
 
 namespace carat::cuda {
@@ -30,10 +31,14 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
     now.turn_tasks = now.warps / p.task.cuts;
     now.turn_cuts = now.warps % p.task.cuts;
     now.cuts_inverse = (256 + p.task.cuts - 1) / p.task.cuts;
-    start = start_of(p, job.d);
-    product = product_code(p.packing, row_code(p));
-    if (p.router != nullptr) flags |= StageCall::kRoutes;
-    if (p.output == TokenOutput::kGeluTimes) flags |= StageCall::kTakesFactors;
+    if (p.way == TokenWay::kTasks) {
+      start = start_of(p, job.d);
+      product = product_code(p.packing, row_code(p));
+      if (p.router != nullptr) flags |= StageCall::kRoutes;
+      if (p.output == TokenOutput::kGeluTimes) flags |= StageCall::kTakesFactors;
+    } else {
+      start = p.way == TokenWay::kGate ? StageStart::kPerLayerGate : StageStart::kPerLayerProject;
+    }
   } else if (now.stage.kind != TokenKind::kPerLayerInputs) {
     now.share = attention_share(now.stage.attention, position);
     start = now.stage.kind == TokenKind::kAttention ? attention_start(now.stage.attention, now.share)
@@ -188,6 +193,8 @@ __device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
 
 // Stages that are no products.
 __device__ __forceinline__ void other_stage(StageStart start, uint32_t stage) {
+  if (start == StageStart::kPerLayerGate) return ple_gate(stage);
+  if (start == StageStart::kPerLayerProject) return ple_project(stage);
   if (start == StageStart::kCombine) return combine_shares(stage);
   if (start == StageStart::kPerLayerInputs) return per_layer_inputs(stage);
   attend(start, stage);

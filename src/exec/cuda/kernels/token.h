@@ -36,6 +36,13 @@ enum class TokenOutput : uint32_t {
   kLogits,     // softcap, plain floats
 };
 
+// How a product is multiplied.
+enum class TokenWay : uint32_t {
+  kTasks,    // token_product.cuh
+  kGate,     // token_ple.cuh
+  kProject,
+};
+
 constexpr bool is_geglu(TokenOutput output) {
   return output == TokenOutput::kGeglu || output == TokenOutput::kGegluRuns;
 }
@@ -53,6 +60,7 @@ struct TokenProduct {
   Packing packing;
   TokenInput input;
   TokenOutput output;
+  TokenWay way;
   uint32_t parts;
   uint32_t part_end[2];  // rows up to the end of parts 0 and 1
   uint32_t rows;         // of all parts

@@ -109,6 +109,8 @@ enum class StageStart : uint8_t {
   kDeepAttentionOf16,
   kCombine,
   kPerLayerInputs,
+  kPerLayerGate,
+  kPerLayerProject,
 };
 
 // What is to be called in a stage, as one word: a load takes a warp 30 cycles, and so does every branch.

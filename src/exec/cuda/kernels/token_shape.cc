@@ -137,6 +137,10 @@ TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_
   return tasks;
 }
 
+bool token_fits(const TokenWeights& weights, uint32_t rows, uint32_t slot_bytes) {
+  return weights.rows % rows == 0 && slot_use(weights, rows, weights.steps) <= slot_bytes;
+}
+
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory) {
   TokenMemory best;
   double most = 0.0;

@@ -21,6 +21,8 @@ inline constexpr uint32_t kTokenSlotsAhead = 2;   // of them, copied to at once 
 inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
 inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
 inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
+inline constexpr uint32_t kTokenGateRows = 3;      // of a block at most, where the per-layer gate is in registers
+inline constexpr uint32_t kTokenProjectRows = 4;   // of a task, where the per-layer projection is
 inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kinds of layers together
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
@@ -67,6 +69,8 @@ struct TokenTasks {
   uint32_t cuts, cut_steps;
 };
 TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks);
+// Whether a slot takes whole rows, so many.
+bool token_fits(const TokenWeights& weights, uint32_t rows, uint32_t slot_bytes);
 // The most tasks a block has of a product.
 uint32_t token_share(const TokenWeights& weights, uint32_t task_rows, uint32_t blocks);
 

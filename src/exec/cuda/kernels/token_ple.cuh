@@ -1,0 +1,197 @@
+#pragma once
+
+// Device code: the two small products of the per-layer embeddings (spec 3.2), which have two rows and some twenty short
+// rows for a block. Weights that few are in registers, as floats, before their input is there, and every thread
+// multiplies what it has: nothing is rounded and nothing laid out in between.
+#include "exec/cuda/kernels/token_residual.cuh"
+
+namespace carat::cuda {
+
+// Four neighbouring weights of a row in a slot, from column `c` of step `cell` on. factor: of Q6_K, counted from the
+// slot's first.
+__device__ __forceinline__ float4 four_weights(Packing packing, const unsigned char* slot, const SlotLayout& layout,
+                                               uint32_t cell, uint32_t c, uint32_t factor) {
+  const auto read = [slot](auto type, uint32_t offset) {
+    return *reinterpret_cast<const decltype(type)*>(slot + offset);
+  };
+  if (packing == Packing::kF32) return read(float4{}, cell * kStep * 4 + c * 4);
+  if (packing == Packing::kF16 || packing == Packing::kBF16) {
+    const auto pairs = read(uint2{}, cell * kStep * 2 + c * 2);
+    if (packing == Packing::kBF16) {
+      return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
+                         __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
+    }
+    const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&pairs.x));
+    const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&pairs.y));
+    return make_float4(low.x, low.y, high.x, high.y);
+  }
+  // Weights (q - offset) * scale - minimum; a byte each.
+  const uint32_t block = c / 32, half = c % 32 / 16, within = c % 16;
+  const auto four = [](uint32_t bytes, float offset, float scale, float minimum) {
+    const auto one = [&](uint32_t q) { return (static_cast<float>(q) - offset) * scale - minimum; };
+    return make_float4(one(bytes & 0xffu), one(bytes >> 8 & 0xffu), one(bytes >> 16 & 0xffu), one(bytes >> 24));
+  };
+  if (packing == Packing::kQ8) {
+    const float scale = __half2float(read(__half{}, layout.scales + (cell * 8 + block) * 2));
+    return four(flip_tops(read(uint32_t{}, cell * 256 + (half * 8 + block) * 16 + within)), 128.0f, scale, 0.0f);
+  }
+  const uint32_t nibbles = read(uint32_t{}, cell * 128 + block * 16 + within) >> 4 * half & 0x0f0f0f0fu;
+  if (packing == Packing::kQ4) {
+    return four(nibbles, 8.0f, __half2float(read(__half{}, layout.scales + (cell * 8 + block) * 2)), 0.0f);
+  }
+  const uint32_t word = within / 4;
+  if (packing == Packing::kQ6K) {
+    const uint32_t tops = read(uint32_t{}, layout.high + (cell * 8 + block) * 8 + half * 4);
+    const auto scale = static_cast<float>(read(int8_t{}, layout.scales + cell * 16 + block * 2 + half));
+    const float all = __half2float(read(__half{}, layout.super + factor * 2));
+    return four(nibbles | DotQ6K::top_bits(tops, static_cast<int>(word)), 32.0f, all * scale, 0.0f);
+  }
+  float scale, minimum;
+  k_header(read(uint4{}, layout.scales + cell * 16), block, scale, minimum);
+  uint32_t q = nibbles;
+  if (packing == Packing::kQ5K) {
+    q |= DotQ5K::fifth_bits(read(uint32_t{}, layout.high + (cell * 8 + block) * 4), static_cast<int>(4 * half + word));
+  }
+  return four(q, 0.0f, scale, minimum);
+}
+
+// A slot of this stage, once it is there: `index` counts the stage's.
+__device__ __forceinline__ const unsigned char* await_slot(const TokenShared& shared, const Ring& ring, uint32_t place,
+                                                           uint32_t& slot) {
+  const RingPlace at = place_at(place, shared.slot_count, shared.slot_inverse);
+  ring.wait_until_taken(at.slot, at.index);
+  barrier_wait(ring.full + at.slot * 8, at.parity);
+  slot = at.slot;
+  return shared.slots + at.slot * shared.slot_bytes;
+}
+
+// What token_block_sums does, in two halves: what was put down is read after a barrier.
+__device__ __forceinline__ void put_sums(const float (&value)[4], float* scratch) {
+  const uint32_t lane = threadIdx.x % 32;
+  const float mine = reduce_rows<4>(value);
+  if (lane % 8 == 0) scratch[lane / 8 * kTokenWarps + threadIdx.x / 32] = mine;
+}
+__device__ __forceinline__ float4 take_sums(const float* scratch) {
+  const float2 two = reinterpret_cast<const float2*>(scratch)[threadIdx.x % 32];
+  float total = two.x + two.y;
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+  return make_float4(__shfl_sync(0xffffffffu, total, 0), __shfl_sync(0xffffffffu, total, 8),
+                     __shfl_sync(0xffffffffu, total, 16), __shfl_sync(0xffffffffu, total, 24));
+}
+
+// gelu(W x) * factors, of the stream after absorbing the feed-forward's results, which is updated on the way. With
+// x = (old + f e) scale, W x = (W old + f W e) scale: W old is there before e is, and the sums for W e are made with
+// the one that gives f.
+__device__ __noinline__ void ple_gate(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  assume_shared(shared.x), assume_shared(shared.slots);
+  const WindowStage& now = shared.window[stage];
+  const TokenProduct& p = now.stage.product;
+  const Ring ring(shared.ring);
+  const uint32_t d = shared.d, column = column_of(0), rows = now.list.count, warp = threadIdx.x / 32;
+  const TokenShared::Turn turn = shared.turn[warp];
+  float *x = shared.x, *scratch = shared.sums;
+  const bool mine = column < d;
+  Eight weight = {}, old = {}, e = {};
+  if (mine) weight = read_eight(p.delta_norm + column);
+  if (mine) old = read_eight(x + column);
+  float factor = 0.0f;
+  if (threadIdx.x < rows) factor = await(p.factors + now.list.first + threadIdx.x, version_tag(shared.serial, p.factors_version));
+  Eight row[kTokenGateRows] = {};
+  float part[4] = {};
+#pragma unroll
+  for (uint32_t r = 0; r < kTokenGateRows; ++r) {
+    if (r >= rows) continue;
+    uint32_t slot;
+    const unsigned char* weights = await_slot(shared, ring, turn.place + r, slot);
+    assume_shared(weights);
+    if (mine) {
+      const uint32_t cell = column / kStep, c = column % kStep;
+      const uint32_t super = (now.list.first + r) * p.steps % 8 + cell;
+      row[r].low = four_weights(p.packing, weights, now.layout, cell, c, super);
+      row[r].high = four_weights(p.packing, weights, now.layout, cell, c + 4, super);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8);
+    part[1 + r] = dot_of(row[r], old);
+  }
+  put_sums(part, scratch + 4 * kTokenWarps);
+  EightWords words;
+  const auto* in = static_cast<const TaggedWord*>(p.in);
+  if (mine) {
+    words.load(in + column);
+    e = words.await(in + column, version_tag(shared.serial, p.in_version));
+  }
+  __syncwarp();
+  part[0] = dot_of(e, e);
+  e = scaled(e, 1.0f, weight);
+#pragma unroll
+  for (uint32_t r = 0; r < kTokenGateRows; ++r) part[1 + r] = dot_of(row[r], e);
+  put_sums(part, scratch);
+  token_barrier();
+  const float4 sums = take_sums(scratch), before = take_sums(scratch + 4 * kTokenWarps);
+  const float f = rsqrtf(__fdividef(sums.x, static_cast<float>(d)) + shared.eps), scale = p.scale;
+  if (threadIdx.x < rows) {
+    const uint32_t r = threadIdx.x;
+    const float product = r == 0 ? before.y + f * sums.y : r == 1 ? before.z + f * sums.z : before.w + f * sums.w;
+    publish(static_cast<TaggedWord*>(p.out) + now.list.first + r, gelu(product * scale) * factor,
+            version_tag(shared.serial, p.version));
+  }
+  if (mine) write_eight(x + column, joined(old, f, e, scale));
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) shared.turn[warp].place = turn.place + rows;
+}
+
+// Rows as wide as the per-layer embeddings: half a warp takes one.
+__device__ __noinline__ void ple_project(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  assume_shared(shared.region), assume_shared(shared.slots);
+  const WindowStage& now = shared.window[stage];
+  const TokenProduct& p = now.stage.product;
+  const Ring ring(shared.ring);
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 16, half = threadIdx.x / 16;
+  const uint32_t task = half / kTokenProjectRows, row = half % kTokenProjectRows, P = p.columns;
+  const TokenShared::Turn turn = shared.turn[warp];
+  auto* values = reinterpret_cast<float4*>(shared.region);
+  constexpr uint32_t kQuads = kTokenMaxPle / 64;  // of a lane: columns 4 lane ... of every 64
+  float4 weights[kQuads] = {};
+  if (task < now.list.count) {
+    uint32_t slot;
+    const unsigned char* from = await_slot(shared, ring, turn.place + task, slot);
+    assume_shared(from);
+    const uint32_t super = (now.list.first + task) * kTokenProjectRows % 8 + row;
+#pragma unroll
+    for (uint32_t i = 0; i < kQuads; ++i) {
+      weights[i] = four_weights(p.packing, from, now.layout, row, 64 * i + 4 * lane, super);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8, 2 * kTokenWarps / kTokenProjectRows);
+  }
+  // The last warps have nothing else to do.
+  const uint32_t quad = kTokenThreads - 1 - threadIdx.x;
+  if (quad < kTokenMaxPle / 4) {
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const TaggedWord* in = static_cast<const TaggedWord*>(p.in) + 4 * quad;
+    if (4 * quad < P) v = await4(in, version_tag(shared.serial, p.in_version), load4_tagged(in));
+    values[quad] = v;
+  }
+  token_barrier();
+  if (task < now.list.count) {
+    float sum[kQuads];
+#pragma unroll
+    for (uint32_t i = 0; i < kQuads; ++i) sum[i] = dot_of(weights[i], values[16 * i + lane]);
+    static_assert(kQuads == 4);
+    float all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+#pragma unroll
+    for (int offset = 8; offset > 0; offset /= 2) all += __shfl_xor_sync(0xffffffffu, all, offset);
+    if (lane == 0) {
+      publish(static_cast<TaggedWord*>(p.out) + (now.list.first + task) * kTokenProjectRows + row, all,
+              version_tag(shared.serial, p.version));
+    }
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) shared.turn[warp].place = turn.place + now.list.count;
+}
+
+}  // namespace carat::cuda
