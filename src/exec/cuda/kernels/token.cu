@@ -102,7 +102,7 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
   TokenShared& shared = token_shared();
   const uint64_t cell = static_cast<uint64_t>(shared.token) * job.embedding.steps;
   for (uint32_t c = threadIdx.x; c < job.d; c += kTokenThreads) {
-    shared.x[c] = unpack_value(job.embedding, cell + c / kStep, c % kStep) * job.embedding_scale;
+    token_stream()[c] = unpack_value(job.embedding, cell + c / kStep, c % kStep) * job.embedding_scale;
   }
   for (uint32_t j = threadIdx.x; j < job.pairs; j += kTokenThreads) {
     // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.

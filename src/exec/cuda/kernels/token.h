@@ -38,8 +38,8 @@ enum class TokenOutput : uint32_t {
 
 // How a product is multiplied.
 enum class TokenWay : uint32_t {
-  kTasks,    // token_product.cuh
-  kGate,     // token_ple.cuh
+  kTasks,  // token_product.cuh
+  kGate,   // token_ple.cuh
   kProject,
 };
 

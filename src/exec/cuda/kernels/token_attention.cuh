@@ -67,9 +67,13 @@ struct TokenAttentionBlock {
   using Keys = uint4[kScoreChunks];
   using Values = uint32_t[kKeySteps][4][kLaneDims / 2];  // keys 2t, 2t + 1, 2t + 8, 2t + 9 of each step
 
+  // What nobody sees is not loaded: every byte takes its time, with all weights on their way besides.
   __device__ void load_keys(uint32_t tile, Keys& k) const {
-    const uint32_t slot = row_slot(share, tile, warp / 2 * 8 + lane / 4, a.kv.slots);
+    const uint32_t row = warp / 2 * 8 + lane / 4, slot = row_slot(share, tile, row, a.kv.slots);
     const __half* key = keys + static_cast<uint64_t>(slot) * kHd + warp % 2 * (kHd / 2) + 8 * (lane % 4);
+#pragma unroll
+    for (int j = 0; j < kScoreChunks; ++j) k[j] = make_uint4(0, 0, 0, 0);
+    if (row > last_row(share, tile)) return;
 #pragma unroll
     for (int j = 0; j < kScoreChunks; ++j) k[j] = load_cache_16(key + 32 * j);
   }
@@ -86,31 +90,39 @@ struct TokenAttentionBlock {
   // tile lies around the end of the cache.
   __device__ void load_values(uint32_t tile, Values& v) const {
     const uint32_t slot = tile_slot(share, tile, a.kv.slots), before_end = a.kv.slots - slot, row = 2 * (lane % 4);
+    const uint32_t last = last_row(share, tile);
     const __half* value = values + static_cast<uint64_t>(slot + row) * kHd + warp * (kHd / 16) + lane / 4 * kLaneDims;
-    if (before_end >= kTileKeys) return load_values(v, [&](int distance) { return value + distance * kHd; });
+    if (before_end >= kTileKeys) return load_values(v, last, [&](int distance) { return value + distance * kHd; });
     const __half* wrapped = value - static_cast<uint64_t>(a.kv.slots) * kHd;
-    load_values(v, [&](int distance) { return (row + distance < before_end ? value : wrapped) + distance * kHd; });
+    load_values(v, last,
+                [&](int distance) { return (row + distance < before_end ? value : wrapped) + distance * kHd; });
   }
   template <typename At>
-  __device__ __forceinline__ void load_values(Values& v, const At& at) const {
+  __device__ __forceinline__ void load_values(Values& v, uint32_t last, const At& at) const {
+    const int visible = static_cast<int>(last) - static_cast<int>(2 * (lane % 4));
 #pragma unroll
     for (int step = 0; step < static_cast<int>(kKeySteps); ++step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const __half* from = at(16 * step + (i & 1) + 8 * (i / 2));
-        if constexpr (kLaneDims == 2) {
-          v[step][i][0] = load_cache_4(from);
-        } else {
-          const uint2 both = load_cache_8(from);
-          v[step][i][0] = both.x, v[step][i][1] = both.y;
+        const int distance = 16 * step + (i & 1) + 8 * (i / 2);
+        const __half* from = at(distance);
+        uint2 both = make_uint2(0, 0);
+        if (distance <= visible) {
+          if constexpr (kLaneDims == 2) {
+            both.x = load_cache_4(from);
+          } else {
+            both = load_cache_8(from);
+          }
         }
+        v[step][i][0] = both.x;
+        if constexpr (kLaneDims == 4) v[step][i][1] = both.y;
       }
     }
   }
 
   __device__ void score(const Keys& k) const {
     const uint32_t g = lane / 4, t = lane % 4, first_dim = warp % 2 * (kHd / 2) + 8 * t;
-    float c[4] = {};
+    float c[4] = {}, d[4] = {};  // two chains of products instead of a long one
 #pragma unroll
     for (int j = 0; j < kScoreChunks; ++j) {
       const uint4 q = *reinterpret_cast<const uint4*>(s.q + g * kQueryRow + 2 * (first_dim + 32 * j));
@@ -118,8 +130,10 @@ struct TokenAttentionBlock {
       if (share.group > 8) q8 = *reinterpret_cast<const uint4*>(s.q + (g + 8) * kQueryRow + 2 * (first_dim + 32 * j));
       const uint32_t first[4] = {q.x, q8.x, q.y, q8.y}, second[4] = {q.z, q8.z, q.w, q8.w};
       multiply_add(c, first, k[j].x, k[j].y);
-      multiply_add(c, second, k[j].z, k[j].w);
+      multiply_add(d, second, k[j].z, k[j].w);
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[i] += d[i];
     float* to = s.scores + (warp % 2 * kTokenMaxHeads + g) * kScoreStride + warp / 2 * 8 + 2 * t;
     *reinterpret_cast<float2*>(to) = make_float2(c[0], c[1]);
     *reinterpret_cast<float2*>(to + 8 * kScoreStride) = make_float2(c[2], c[3]);
@@ -204,8 +218,7 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
   using Block = TokenAttentionBlock<kHd>;
   const TokenAttention& a = now.stage.attention;
   const AttentionShare& share = now.share;
-  assume_shared(shared.region);
-  auto& s = *reinterpret_cast<TokenAttentionShared*>(shared.region);
+  auto& s = *reinterpret_cast<TokenAttentionShared*>(token_region());
   const uint64_t plane = static_cast<uint64_t>(shared.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots * kHd;
   const Block block{a, s, share, a.kv.k + plane, a.kv.v + plane, threadIdx.x / 32, threadIdx.x % 32};
   const uint32_t first = share.first, end = share.end;
@@ -229,8 +242,9 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
     typename Block::Values v;
     if (!kEarly || tile > first) block.load_keys(tile, k);
     if (kEarly && newest && tile + 1 == end) block.take_newest(k);
+    if constexpr (kEarly) block.load_values(tile, v);
     block.score(k);
-    block.load_values(tile, v);
+    if constexpr (!kEarly) block.load_values(tile, v);
     token_barrier();
     block.soften(tile);
     token_barrier();

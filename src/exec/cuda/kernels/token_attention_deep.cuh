@@ -276,8 +276,7 @@ __device__ __noinline__ void attend_deep(uint32_t stage) {
   using Block = DeepAttentionBlock<kHeadTiles>;
   const TokenAttention& a = now.stage.attention;
   const AttentionShare& share = now.share;
-  assume_shared(shared.region);
-  auto& s = *reinterpret_cast<DeepAttentionShared*>(shared.region);
+  auto& s = *reinterpret_cast<DeepAttentionShared*>(token_region());
   const Block block{a,
                     share,
                     shared,

@@ -50,26 +50,23 @@ struct TokenShared {
   uint32_t routed;           // the stage whose experts were chosen last
   uint32_t begun;            // stages begun
   // What does not change during a token.
-  unsigned char* region;
-  unsigned char* slots;
-  float* x;  // [d], the residual stream
+  uint32_t region_begin, slots_begin;  // in carat_token_bytes
   uint32_t slots_at, slot_bytes, slot_count, slot_inverse;
   uint32_t token, position, sequence, serial;
   uint32_t d, stage_count, experts_used;
-  float eps, softcap;
+  float eps, softcap, inverse_d;
   uint32_t* non_finite;
   uint64_t* trace;  // of this block, or null
 
   // By one thread, before all others are held back once.
   __device__ void begin(const TokenJob& job, unsigned char* memory) {
-    x = reinterpret_cast<float*>(memory + kTokenSharedBytes);
-    region = memory + kTokenSharedBytes + job.d * sizeof(float);
-    slots = region + job.memory.region_bytes;
-    slots_at = shared_address(slots);
+    region_begin = kTokenSharedBytes + job.d * sizeof(float);
+    slots_begin = region_begin + job.memory.region_bytes;
+    slots_at = shared_address(memory + slots_begin);
     slot_bytes = job.memory.slot_bytes, slot_count = job.memory.slots;
     slot_inverse = 0xffffffffu / job.memory.slots + 1;
     d = job.d, stage_count = job.stage_count, experts_used = job.experts_used;
-    eps = job.eps, softcap = job.softcap, non_finite = job.non_finite;
+    eps = job.eps, softcap = job.softcap, inverse_d = 1.0f / static_cast<float>(job.d), non_finite = job.non_finite;
     trace = blockIdx.x == 0 ? job.trace : nullptr;
     routed = begun = 0;
     for (uint32_t& stages : at) stages = 0;
@@ -84,6 +81,14 @@ static_assert(sizeof(TokenShared) <= kTokenSharedBytes && kTokenSharedBytes % 12
 static_assert(sizeof(TokenStage) <= kTokenStageBytes);
 
 __device__ __forceinline__ TokenShared& token_shared() { return *reinterpret_cast<TokenShared*>(carat_token_bytes); }
+
+// The parts behind it. What is found from carat_token_bytes is known to be in shared memory, where loads and stores are
+// quicker than through a pointer to anywhere.
+__device__ __forceinline__ float* token_stream() {  // [d], the residual stream
+  return reinterpret_cast<float*>(carat_token_bytes + kTokenSharedBytes);
+}
+__device__ __forceinline__ unsigned char* token_region() { return carat_token_bytes + token_shared().region_begin; }
+__device__ __forceinline__ unsigned char* token_slots() { return carat_token_bytes + token_shared().slots_begin; }
 
 // Stages this warp has behind it. Reads what it needs for that anew: what is kept over a call may go to local memory.
 __device__ __forceinline__ volatile uint32_t& stages_behind() {

@@ -92,7 +92,7 @@ struct TokenHeads {
       v[i] = words[i].values();
       squares += dot4(v[i]);
     }
-    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(kHd) + shared.eps);
+    const float factor = rsqrt_fast(warp_sum(squares) * (1.0f / kHd) + shared.eps);
 #pragma unroll
     for (int i = 0; i < 2 * kRuns; ++i) {
       v[i] = scaled(v[i], factor, rotate ? weight[i] : make_float4(1.0f, 1.0f, 1.0f, 1.0f));

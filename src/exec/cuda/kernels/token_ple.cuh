@@ -62,22 +62,7 @@ __device__ __forceinline__ const unsigned char* await_slot(const TokenShared& sh
   ring.wait_until_taken(at.slot, at.index);
   barrier_wait(ring.full + at.slot * 8, at.parity);
   slot = at.slot;
-  return shared.slots + at.slot * shared.slot_bytes;
-}
-
-// What token_block_sums does, in two halves: what was put down is read after a barrier.
-__device__ __forceinline__ void put_sums(const float (&value)[4], float* scratch) {
-  const uint32_t lane = threadIdx.x % 32;
-  const float mine = reduce_rows<4>(value);
-  if (lane % 8 == 0) scratch[lane / 8 * kTokenWarps + threadIdx.x / 32] = mine;
-}
-__device__ __forceinline__ float4 take_sums(const float* scratch) {
-  const float2 two = reinterpret_cast<const float2*>(scratch)[threadIdx.x % 32];
-  float total = two.x + two.y;
-#pragma unroll
-  for (int offset = 4; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
-  return make_float4(__shfl_sync(0xffffffffu, total, 0), __shfl_sync(0xffffffffu, total, 8),
-                     __shfl_sync(0xffffffffu, total, 16), __shfl_sync(0xffffffffu, total, 24));
+  return token_slots() + at.slot * shared.slot_bytes;
 }
 
 // gelu(W x) * factors, of the stream after absorbing the feed-forward's results, which is updated on the way. With
@@ -85,19 +70,19 @@ __device__ __forceinline__ float4 take_sums(const float* scratch) {
 // the one that gives f.
 __device__ __noinline__ void ple_gate(uint32_t stage) {
   TokenShared& shared = token_shared();
-  assume_shared(shared.x), assume_shared(shared.slots);
   const WindowStage& now = shared.window[stage];
   const TokenProduct& p = now.stage.product;
   const Ring ring(shared.ring);
   const uint32_t d = shared.d, column = column_of(0), rows = now.list.count, warp = threadIdx.x / 32;
   const TokenShared::Turn turn = shared.turn[warp];
-  float *x = shared.x, *scratch = shared.sums;
+  float *x = token_stream(), *scratch = shared.sums;
   const bool mine = column < d;
   Eight weight = {}, old = {}, e = {};
   if (mine) weight = read_eight(p.delta_norm + column);
   if (mine) old = read_eight(x + column);
   float factor = 0.0f;
-  if (threadIdx.x < rows) factor = await(p.factors + now.list.first + threadIdx.x, version_tag(shared.serial, p.factors_version));
+  if (threadIdx.x < rows)
+    factor = await(p.factors + now.list.first + threadIdx.x, version_tag(shared.serial, p.factors_version));
   Eight row[kTokenGateRows] = {};
   float part[4] = {};
 #pragma unroll
@@ -105,7 +90,6 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
     if (r >= rows) continue;
     uint32_t slot;
     const unsigned char* weights = await_slot(shared, ring, turn.place + r, slot);
-    assume_shared(weights);
     if (mine) {
       const uint32_t cell = column / kStep, c = column % kStep;
       const uint32_t super = (now.list.first + r) * p.steps % 8 + cell;
@@ -131,7 +115,7 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
   put_sums(part, scratch);
   token_barrier();
   const float4 sums = take_sums(scratch), before = take_sums(scratch + 4 * kTokenWarps);
-  const float f = rsqrtf(__fdividef(sums.x, static_cast<float>(d)) + shared.eps), scale = p.scale;
+  const float f = rsqrt_fast(sums.x * shared.inverse_d + shared.eps), scale = p.scale;
   if (threadIdx.x < rows) {
     const uint32_t r = threadIdx.x;
     const float product = r == 0 ? before.y + f * sums.y : r == 1 ? before.z + f * sums.z : before.w + f * sums.w;
@@ -146,20 +130,18 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
 // Rows as wide as the per-layer embeddings: half a warp takes one.
 __device__ __noinline__ void ple_project(uint32_t stage) {
   TokenShared& shared = token_shared();
-  assume_shared(shared.region), assume_shared(shared.slots);
   const WindowStage& now = shared.window[stage];
   const TokenProduct& p = now.stage.product;
   const Ring ring(shared.ring);
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 16, half = threadIdx.x / 16;
   const uint32_t task = half / kTokenProjectRows, row = half % kTokenProjectRows, P = p.columns;
   const TokenShared::Turn turn = shared.turn[warp];
-  auto* values = reinterpret_cast<float4*>(shared.region);
+  auto* values = reinterpret_cast<float4*>(token_region());
   constexpr uint32_t kQuads = kTokenMaxPle / 64;  // of a lane: columns 4 lane ... of every 64
   float4 weights[kQuads] = {};
   if (task < now.list.count) {
     uint32_t slot;
     const unsigned char* from = await_slot(shared, ring, turn.place + task, slot);
-    assume_shared(from);
     const uint32_t super = (now.list.first + task) * kTokenProjectRows % 8 + row;
 #pragma unroll
     for (uint32_t i = 0; i < kQuads; ++i) {

@@ -318,6 +318,13 @@ __device__ __forceinline__ uint32_t count_up(uint32_t& made) {
   return before;
 }
 
+// What values with this largest magnitude are multiplied with to be rounded. Zeros stay zeros; a NaN or infinity stays
+// visible because it makes the run's scale non-finite and with it every product.
+__device__ __forceinline__ float levels_of(float largest) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaxf(largest, 1e-30f)));
+  return inverse * kLevels;
+}
 // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
 __device__ __forceinline__ uint32_t rounded_bits(float x, float inverse) {
   return __float_as_uint(x * inverse + 12582912.0f);
@@ -332,8 +339,7 @@ __device__ __forceinline__ void publish_run(const TokenProduct& p, PendingRun& r
   for (int offset = 8; offset > 0; offset /= 2) {
     largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   }
-  const float inverse = largest > 0.0f ? __fdividef(kLevels, largest) : 0.0f;
-  const uint32_t rounded = rounded_bits(v, inverse);
+  const uint32_t rounded = rounded_bits(v, levels_of(largest));
   __syncwarp();
   // Over the values: all lanes have theirs.
   auto* bytes = reinterpret_cast<unsigned char*>(run.values);
@@ -426,16 +432,15 @@ __device__ __forceinline__ bool join_cuts(uint32_t unit, uint32_t task, uint32_t
 template <Packing kPacking, uint32_t kRows, bool kExperts>
 __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   TokenShared& shared = token_shared();
-  assume_shared(shared.slots), assume_shared(shared.region);
   const WindowStage& now = shared.window[stage];
   const TokenProduct& p = now.stage.product;
   const Ring ring(shared.ring);
   const uint32_t warp = threadIdx.x / 32, slot_count = shared.slot_count, inverse = shared.slot_inverse;
   const uint32_t slot_bytes = shared.slot_bytes, cut_steps = p.task.cut_steps, steps = p.steps;
   const uint32_t cuts = kRows <= kTokenCutRows ? p.task.cuts : 1;
-  const unsigned char* slots = shared.slots;
+  const unsigned char* slots = token_slots();
   const TokenShared::Turn turn = shared.turn[warp];
-  const TokenActivations x = activations_at(shared.region, steps);
+  const TokenActivations x = activations_at(token_region(), steps);
   SlotRows rows;
   rows.layout = now.layout;
   rows.pitch = kExperts ? p.expert_steps : p.task.cut_steps;

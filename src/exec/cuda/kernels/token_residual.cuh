@@ -9,20 +9,32 @@
 
 namespace carat::cuda {
 
-// Four sums over the block; one barrier. `scratch`: 4 kTokenWarps floats that no sum before the next barrier uses.
-__device__ __forceinline__ float4 token_block_sums(const float (&value)[4], float* scratch) {
+// Four sums over the block: what every warp puts down is read after a barrier. `scratch`: 4 kTokenWarps floats that no
+// sum before the next barrier uses.
+__device__ __forceinline__ void put_sums(const float (&value)[4], float* scratch) {
   const uint32_t lane = threadIdx.x % 32;
   const float mine = reduce_rows<4>(value);
   if (lane % 8 == 0) scratch[lane / 8 * kTokenWarps + threadIdx.x / 32] = mine;
-  token_barrier();
+}
+__device__ __forceinline__ float4 take_sums(const float* scratch) {
   static_assert(kTokenWarps == 16);
-  const float2 two = reinterpret_cast<const float2*>(scratch)[lane];
+  const float2 two = reinterpret_cast<const float2*>(scratch)[threadIdx.x % 32];
   float total = two.x + two.y;
 #pragma unroll
   for (int offset = 4; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
   return make_float4(__shfl_sync(0xffffffffu, total, 0), __shfl_sync(0xffffffffu, total, 8),
                      __shfl_sync(0xffffffffu, total, 16), __shfl_sync(0xffffffffu, total, 24));
 }
+
+// Of numbers that are not tiny: the sum with an epsilon.
+__device__ __forceinline__ float rsqrt_fast(float v) {
+  float root;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
+  return root;
+}
+
+// Keeps what was worked out before from being worked out again, or later.
+__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
 
 __device__ __forceinline__ float4 scaled(const float4& v, float factor, const float4& w) {
   return make_float4(v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w);
@@ -80,39 +92,57 @@ struct EightWords {
   }
 };
 
-// Rounds eight columns from `column` on; two neighbouring lanes share a run of 16. By whole warps. What is stored is
-// read after the next barrier.
-__device__ __forceinline__ void store_activations(const Eight& e, uint32_t column, bool floats, bool with_sums,
-                                                  const TokenActivations& to) {
-  if (floats) return write_eight(to.values + column, e);
+// Where a thread's eight columns of the activations lie, in carat_token_bytes. Worked out before the input is there:
+// after that every instruction counts.
+struct ActivationPlace {
+  uint32_t values, words, scales, sums;
+  __device__ ActivationPlace(uint32_t steps, uint32_t column) {
+    const uint32_t region = token_shared().region_begin;
+    const uint32_t run = column % 32 / 16 * 8 + column % kStep / 32, meta = column / kStep * kStepRuns + run;
+    values = region + column * 4;
+    words = region + (column / kStep * kStepQuads + run) * 16 + column % 16;
+    scales = region + steps * (kStepWords * 4) + meta * 4;
+    sums = scales + steps * (kStepRuns * 4);
+    pin(words), pin(scales);
+  }
+};
+
+// Four rounded values, as rounded_bits leaves them: their upper eight bits and their lower seven, a byte each.
+__device__ __forceinline__ void split_four(const uint4& r, uint32_t& upper, uint32_t& lower) {
+  const uint32_t first = __byte_perm(r.x, r.y, 0x5410), last = __byte_perm(r.z, r.w, 0x5410);
+  upper = __byte_perm(first << 1, last << 1, 0x7531);
+  lower = __byte_perm(first, last, 0x6420) & 0x7f7f7f7fu;
+}
+
+// Rounds eight columns; two neighbouring lanes share a run of 16. By whole warps. What is stored is read after the next
+// barrier. `times`: of all activations; it only scales the runs.
+__device__ __forceinline__ void store_activations(const Eight& e, float times, uint32_t column, bool floats,
+                                                  bool with_sums, const ActivationPlace& to) {
+  if (floats) {
+    return write_eight(reinterpret_cast<float*>(carat_token_bytes + to.values), scaled(e, times, same_eight(1.0f)));
+  }
   const auto largest_of = [](const float4& v) {
     return max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
   };
   float largest = max_or_nan(largest_of(e.low), largest_of(e.high));
   largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-  const float inverse = largest > 0.0f ? __fdividef(kLevels, largest) : 0.0f;
+  const float levels = levels_of(largest), scale = largest * (1.0f / kLevels) * times;
   const auto round = [&](const float4& v) {
-    return make_uint4(rounded_bits(v.x, inverse), rounded_bits(v.y, inverse), rounded_bits(v.z, inverse),
-                      rounded_bits(v.w, inverse));
+    return make_uint4(rounded_bits(v.x, levels), rounded_bits(v.y, levels), rounded_bits(v.z, levels),
+                      rounded_bits(v.w, levels));
   };
   const uint4 a = round(e.low), b = round(e.high);
-  // The lowest byte of each word, in order.
-  const auto pack = [](const uint4& r) {
-    return __byte_perm(__byte_perm(r.x, r.y, 0x0040), __byte_perm(r.z, r.w, 0x0040), 0x5410);
-  };
-  const auto upper = [](const uint4& r) { return make_uint4(r.x >> 7, r.y >> 7, r.z >> 7, r.w >> 7); };
-  const uint32_t run = column % 32 / 16 * 8 + column % kStep / 32;
-  auto* words = reinterpret_cast<uint2*>(to.words + column / kStep * kStepQuads + run) + column % 16 / 8;
-  words[0] = make_uint2(pack(upper(a)), pack(upper(b)));
-  words[2 * kStepRuns] = make_uint2(pack(a) & 0x7f7f7f7fu, pack(b) & 0x7f7f7f7fu);
-  // A NaN or infinity must stay visible: it makes the scale non-finite and with it every product.
-  const uint32_t meta = column / kStep * kStepRuns + run;
-  const float scale = largest * (1.0f / kLevels);
-  if (column % 16 == 0) to.scales[meta] = scale;
+  uint2 upper, lower;
+  split_four(a, upper.x, lower.x);
+  split_four(b, upper.y, lower.y);
+  auto* words = reinterpret_cast<uint2*>(carat_token_bytes + to.words);
+  words[0] = upper;
+  words[2 * kStepRuns] = lower;
+  if (column % 16 == 0) *reinterpret_cast<float*>(carat_token_bytes + to.scales) = scale;
   if (!with_sums) return;
   int sum = static_cast<int>(a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w - 8 * 0x4b400000u);
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  if (column % 16 == 0) to.sums[meta] = scale * static_cast<float>(sum);
+  if (column % 16 == 0) *reinterpret_cast<float*>(carat_token_bytes + to.sums) = scale * static_cast<float>(sum);
 }
 
 // What a product wants of its activations.
@@ -158,9 +188,12 @@ __device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, f
     squares[0] += dot_of(delta[i], delta[i]);
     squares[1] += dot_of(other[i], other[i]);
   }
-  const float4 total = token_block_sums(squares, scratch);
-  const float inverse_d = __fdividef(1.0f, static_cast<float>(d));
-  const float dense_factor = rsqrtf(total.x * inverse_d + eps), expert_factor = rsqrtf(total.y * inverse_d + eps);
+  put_sums(squares, scratch);
+  token_barrier();
+  const float4 total = take_sums(scratch);
+  const float inverse_d = token_shared().inverse_d;
+  const float dense_factor = rsqrt_fast(total.x * inverse_d + eps),
+              expert_factor = rsqrt_fast(total.y * inverse_d + eps);
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
     if (column_of(i) >= d) continue;
@@ -174,66 +207,66 @@ __device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, f
 //
 // The stream's new norm follows from sums over the old stream and the delta, so that one reduction does for both:
 // |x + f e|^2 = |x|^2 + 2 f x.e + f^2 |e|^2 with e = delta * weight and f the factor of the delta's norm.
+//
+// What is rounded is (x + f e) * norm: the stream's own factor and scale only scale the runs.
 template <uint32_t kPieces, bool kMixture>
 __device__ __noinline__ void residual_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
-  assume_shared(shared.x), assume_shared(shared.region);
   const TokenProduct& p = shared.window[stage].stage.product;
-  float *x = shared.x, *scratch = shared.sums;
+  float *x = token_stream(), *scratch = shared.sums;
   const uint32_t d = shared.d;
-  const float eps = shared.eps;
+  const float eps = shared.eps, inverse_d = shared.inverse_d;
   const bool absorbs = p.in != nullptr, normalises = p.next_norm != nullptr;
+  const float scale = absorbs ? p.scale : 1.0f;
+  const ActivationKind kind(p.packing);
+  const ActivationPlace place(p.steps, column_of(0));
   // Without initial values, the compiler would keep them in local memory between calls.
   Eight weight[kPieces] = {}, norm[kPieces] = {}, e[kPieces] = {};
+  float part[4] = {};  // |x|^2, |delta|^2, x.e, |e|^2
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
     if (column_of(i) >= d) continue;
     norm[i] = normalises ? read_eight(p.next_norm + column_of(i)) : same_eight(1.0f);
     if (absorbs) weight[i] = read_eight(p.delta_norm + column_of(i));
+    const Eight stream = read_eight(x + column_of(i));
+    part[0] += dot_of(stream, stream);
   }
-  float part[4] = {};  // |x|^2, |delta|^2, x.e, |e|^2
   if (absorbs) await_delta<kPieces, kMixture>(p, d, eps, shared.serial, scratch + 4 * kTokenWarps, e);
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
-    if (column_of(i) >= d) continue;
+    if (!absorbs || column_of(i) >= d) continue;
     const Eight stream = read_eight(x + column_of(i));
-    part[0] += dot_of(stream, stream);
-    if (!absorbs) continue;
     part[1] += dot_of(e[i], e[i]);
     e[i] = scaled(e[i], 1.0f, weight[i]);
     part[2] += dot_of(stream, e[i]);
     part[3] += dot_of(e[i], e[i]);
   }
-  const float4 total = token_block_sums(part, scratch);
-  const float inverse_d = __fdividef(1.0f, static_cast<float>(d)), scale = absorbs ? p.scale : 1.0f;
-  const float delta_factor = absorbs ? rsqrtf(total.y * inverse_d + eps) : 0.0f;
-  const float squares = total.x + delta_factor * (2.0f * total.z + delta_factor * total.w);
-  const float factor = normalises ? rsqrtf(scale * scale * squares * inverse_d + eps) : 1.0f;
-  const ActivationKind kind(p.packing);
-  const TokenActivations to = activations_at(shared.region, p.steps);
+  put_sums(part, scratch);
+  token_barrier();
+  const float4 total = take_sums(scratch);
+  const float f = absorbs ? rsqrt_fast(total.y * inverse_d + eps) : 0.0f;
+  const float squares = total.x + f * (2.0f * total.z + f * total.w);
+  const float times = normalises ? scale * rsqrt_fast(scale * scale * squares * inverse_d + eps) : scale;
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
     if (!warp_has(i, p.steps * kStep)) break;
     const uint32_t column = column_of(i);
     Eight v = same_eight(0.0f);
-    if (column < d) {
-      v = read_eight(x + column);
-      if (absorbs) {
-        v = joined(v, delta_factor, e[i], scale);
-        write_eight(x + column, v);
-      }
-      v = scaled(v, factor, norm[i]);
+    if (column < d) v = joined(read_eight(x + column), f, e[i], 1.0f);
+    const Eight normed = scaled(v, 1.0f, norm[i]);
+    if (i == 0) {
+      store_activations(normed, times, column, kind.floats, kind.with_sums, place);
+    } else {
+      store_activations(normed, times, column, kind.floats, kind.with_sums, ActivationPlace(p.steps, column));
     }
-    store_activations(v, column, kind.floats, kind.with_sums, to);
+    if (absorbs && column < d) write_eight(x + column, scaled(v, scale, same_eight(1.0f)));
   }
 }
 
 // A vector as it is.
 __device__ __noinline__ void vector_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
-  assume_shared(shared.region);
   const TokenProduct& p = shared.window[stage].stage.product;
-  const TokenActivations to = activations_at(shared.region, p.steps);
   const uint32_t tag = version_tag(shared.serial, p.in_version), width = p.steps * kStep;
   const auto* in = static_cast<const TaggedWord*>(p.in);
   const ActivationKind kind(p.packing);
@@ -242,11 +275,12 @@ __device__ __noinline__ void vector_activations(uint32_t stage) {
 #pragma unroll 1
   for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
     const uint32_t column = column_of(piece), following = column_of(piece + 1);
+    const ActivationPlace place(p.steps, column);
     EightWords next;
     if (following < p.columns) next.load(in + following);
     const Eight v = column < p.columns ? words.await(in + column, tag) : same_eight(0.0f);
     __syncwarp();
-    store_activations(v, column, kind.floats, kind.with_sums, to);
+    store_activations(v, 1.0f, column, kind.floats, kind.with_sums, place);
     words = next;
   }
 }
@@ -267,9 +301,8 @@ struct RunWords {
 // other, each padded to whole steps, so that one product adds them up.
 __device__ __noinline__ void run_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
-  assume_shared(shared.region);
   const TokenProduct& p = shared.window[stage].stage.product;
-  const TokenActivations to = activations_at(shared.region, p.steps);
+  const TokenActivations to = activations_at(token_region(), p.steps);
   const uint32_t tag = version_tag(shared.serial, p.in_version), runs = p.steps * kStepRuns;
   const auto* in = static_cast<const TaggedRun*>(p.in);
   const ActivationKind kind(p.packing);
