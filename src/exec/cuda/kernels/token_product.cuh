@@ -111,22 +111,34 @@ struct Halves {
 // needed.
 __device__ __forceinline__ uint32_t flip_tops(uint32_t bytes) { return bytes ^ 0x80808080u; }
 
+inline constexpr uint32_t kLowNibbles = 0x0f0f0f0fu, kHighNibbles = 0xf0f0f0f0u;
+
+// Products of unsigned and signed bytes.
+__device__ __forceinline__ int dot4_unsigned(uint32_t w, uint32_t x, int sum) {
+  int total;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(total) : "r"(w), "r"(x), "r"(sum));
+  return total;
+}
+__device__ __forceinline__ int dot16_unsigned(const uint4& w, const uint4& x) {
+  return dot4_unsigned(w.w, x.w, dot4_unsigned(w.z, x.z, dot4_unsigned(w.y, x.y, dot4_unsigned(w.x, x.x, 0))));
+}
+// Half of a block of unsigned weights times its activations, without their scale.
+__device__ __forceinline__ float dot_unsigned(const HalfBlock& a, const uint4& w) {
+  return static_cast<float>(128 * dot16_unsigned(w, a.high) + dot16_unsigned(w, a.low));
+}
+__device__ __forceinline__ uint4 masked(const uint4& q, uint32_t mask) {
+  return make_uint4(q.x & mask, q.y & mask, q.z & mask, q.w & mask);
+}
+
+// Nibbles as they lie, q and 16 q, each one instruction from its word; eight times the activations' sum is taken off
+// afterwards, once for all rows.
 template <>
 struct RowProducts<Packing::kQ4> {
   template <uint32_t kRows, bool kExperts>
   static __device__ __forceinline__ void add(const SlotRows& t, const TokenActivations& x, float (&acc)[kRows]) {
     const uint32_t lane8 = threadIdx.x % 8;
-    // 16 (q - 8) as int8.
-    const auto low = [](uint32_t q) { return flip_tops(q << 4 & 0xf0f0f0f0u); };
-    const auto high = [](uint32_t q) { return flip_tops(q & 0xf0f0f0f0u); };
-    const auto multiply = [&](const HalfBlock& a, const HalfBlock& b, const uint4& q) {
-      return a.dot(make_uint4(low(q.x), low(q.y), low(q.z), low(q.w))) +
-             b.dot(make_uint4(high(q.x), high(q.y), high(q.z), high(q.w)));
-    };
     const auto weights = [&](uint32_t cell) { return t.plane<uint4>(0, cell * 8 + lane8); };
-    const auto scale = [&](uint32_t cell) {
-      return __half2float(t.plane<__half>(t.layout.scales, cell * 8 + lane8)) * 0.0625f;
-    };
+    const auto scale = [&](uint32_t cell) { return __half2float(t.plane<__half>(t.layout.scales, cell * 8 + lane8)); };
     constexpr uint32_t kAtOnce = steps_at_once(kRows);
 #pragma unroll 1
     for (uint32_t begin = threadIdx.x % 32 / 8; begin < t.steps; begin += 4 * kAtOnce) {
@@ -135,10 +147,15 @@ struct RowProducts<Packing::kQ4> {
         const bool there = i == 0 || begin + 4 * i < t.steps;
         const uint32_t step = there ? begin + 4 * i : begin, first = t.cell_of<kExperts>(step);
         const HalfBlock a(x, t.x_step + step, lane8), b(x, t.x_step + step, 8 + lane8);
+        const float* sums = x.sums + (t.x_step + step) * kStepRuns + lane8;
+        const float offset = -8.0f * (sums[0] + sums[8]), b_scale = b.scale * 0.0625f;
 #pragma unroll
         for (uint32_t r = 0; r < kRows; ++r) {
           const uint32_t cell = r * t.pitch + first;
-          acc[r] += (there ? scale(cell) : 0.0f) * multiply(a, b, weights(cell));
+          const uint4 q = weights(cell);
+          const float sum = a.scale * dot_unsigned(a, masked(q, kLowNibbles)) + offset +
+                            b_scale * dot_unsigned(b, masked(q, kHighNibbles));
+          acc[r] += (there ? scale(cell) : 0.0f) * sum;
         }
       }
     }
@@ -156,21 +173,27 @@ struct RowProductsK {
       const uint32_t first = t.cell_of<kExperts>(step);
       const HalfBlock a(x, t.x_step + step, lane8), b(x, t.x_step + step, 8 + lane8);
       const float* sums = x.sums + (t.x_step + step) * kStepRuns + lane8;
-      const float sum = sums[0] + sums[8];
+      const float sum = sums[0] + sums[8], b_scale = b.scale * 0.0625f;
 #pragma unroll
       for (uint32_t r = 0; r < kRows; ++r) {
         const uint32_t cell = r * t.pitch + first;
-        Halves q(t.plane<uint4>(0, cell * 8 + lane8));
+        const auto q = t.plane<uint4>(0, cell * 8 + lane8);
+        float product;
         if constexpr (kFifth) {
+          Halves whole(q);
           const auto fifth = t.plane<uint32_t>(t.layout.high, cell * 8 + lane8);
-          q.low.x |= DotQ5K::fifth_bits(fifth, 0), q.low.y |= DotQ5K::fifth_bits(fifth, 1);
-          q.low.z |= DotQ5K::fifth_bits(fifth, 2), q.low.w |= DotQ5K::fifth_bits(fifth, 3);
-          q.high.x |= DotQ5K::fifth_bits(fifth, 4), q.high.y |= DotQ5K::fifth_bits(fifth, 5);
-          q.high.z |= DotQ5K::fifth_bits(fifth, 6), q.high.w |= DotQ5K::fifth_bits(fifth, 7);
+          whole.low.x |= DotQ5K::fifth_bits(fifth, 0), whole.low.y |= DotQ5K::fifth_bits(fifth, 1);
+          whole.low.z |= DotQ5K::fifth_bits(fifth, 2), whole.low.w |= DotQ5K::fifth_bits(fifth, 3);
+          whole.high.x |= DotQ5K::fifth_bits(fifth, 4), whole.high.y |= DotQ5K::fifth_bits(fifth, 5);
+          whole.high.z |= DotQ5K::fifth_bits(fifth, 6), whole.high.w |= DotQ5K::fifth_bits(fifth, 7);
+          product = a.dot(whole.low) + b.dot(whole.high);
+        } else {
+          product =
+              a.scale * dot_unsigned(a, masked(q, kLowNibbles)) + b_scale * dot_unsigned(b, masked(q, kHighNibbles));
         }
         float factor, minimum;
         k_header(t.plane<uint4>(t.layout.scales, cell), lane8, factor, minimum);
-        acc[r] += factor * (a.dot(q.low) + b.dot(q.high)) - minimum * sum;
+        acc[r] += factor * product - minimum * sum;
       }
     }
   }

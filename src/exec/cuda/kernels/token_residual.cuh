@@ -149,7 +149,8 @@ __device__ __forceinline__ void store_activations(const Eight& e, float times, u
 struct ActivationKind {
   bool floats, with_sums;
   __device__ explicit ActivationKind(Packing packing)
-      : floats(is_float_packing(packing)), with_sums(packing == Packing::kQ4K || packing == Packing::kQ5K) {}
+      : floats(is_float_packing(packing)),
+        with_sums(packing == Packing::kQ4 || packing == Packing::kQ4K || packing == Packing::kQ5K) {}
 };
 
 // The first column of this thread's piece `piece`.
