@@ -24,6 +24,7 @@ struct TokenAttentionShared {
   alignas(16) __half chance[kTokenMaxHeads * kChanceStride];
   float largest[kTokenMaxHeads], sum[kTokenMaxHeads], keep[kTokenMaxHeads];
   alignas(16) __half newest_key[512];  // the token's own
+  alignas(16) __half newest_value[512];
 };
 static_assert(sizeof(TokenAttentionShared) <= token_attention_bytes());
 
@@ -114,6 +115,24 @@ struct TokenAttentionBlock {
             both = load_cache_8(from);
           }
         }
+        v[step][i][0] = both.x;
+        if constexpr (kLaneDims == 4) v[step][i][1] = both.y;
+      }
+    }
+  }
+
+  // The token's own value, likewise.
+  __device__ void take_newest(Values& v) const {
+    static_assert(kLaneDims == 2 || kLaneDims == 4);
+    const __half* own = s.newest_value + warp * (kHd / 16) + lane / 4 * kLaneDims;
+    const int at = static_cast<int>(share.newest % kTileKeys) - static_cast<int>(2 * (lane % 4));
+    uint2 both = make_uint2(*reinterpret_cast<const uint32_t*>(own), 0);
+    if constexpr (kLaneDims == 4) both.y = *reinterpret_cast<const uint32_t*>(own + 2);
+#pragma unroll
+    for (int step = 0; step < static_cast<int>(kKeySteps); ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (at != 16 * step + (i & 1) + 8 * (i / 2)) continue;
         v[step][i][0] = both.x;
         if constexpr (kLaneDims == 4) v[step][i][1] = both.y;
       }
@@ -223,12 +242,15 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
   const Block block{a, s, share, a.kv.k + plane, a.kv.v + plane, threadIdx.x / 32, threadIdx.x % 32};
   const uint32_t first = share.first, end = share.end;
   const bool newest = a.owns && share.split + 1 == share.splits;
-  // The first tile's keys are on their way while the queries are waited for; the token's own follows.
-  constexpr bool kEarly = kHd == 256;  // larger heads' keys would not fit the registers
+  // The first tile's keys and values are on their way while the queries are waited for; the token's own follow.
+  constexpr bool kEarly = kHd == 256;  // larger heads' would not fit the registers
   typename Block::Keys k;
-  if constexpr (kEarly) block.load_keys(first, k);
-  // Its value is taken from the cache; where the scores will be, nobody looks at it.
-  auto* value = reinterpret_cast<__half*>(s.scores);
+  typename Block::Values v;
+  if constexpr (kEarly) {
+    block.load_keys(first, k);
+    block.load_values(first, v);
+  }
+  __half* value = s.newest_value;
   const TokenHeads<kHd, Block::kQueryRow> heads{a,     share,  shared,     s.q,       s.newest_key,
                                                 value, newest, block.warp, block.lane};
   heads.prepare();
@@ -239,10 +261,12 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
   token_barrier();
 #pragma unroll 1
   for (uint32_t tile = first; tile < end; ++tile) {
-    typename Block::Values v;
     if (!kEarly || tile > first) block.load_keys(tile, k);
-    if (kEarly && newest && tile + 1 == end) block.take_newest(k);
-    if constexpr (kEarly) block.load_values(tile, v);
+    if (kEarly && tile > first) block.load_values(tile, v);
+    if (kEarly && newest && tile + 1 == end) {
+      block.take_newest(k);
+      block.take_newest(v);
+    }
     block.score(k);
     if constexpr (!kEarly) block.load_values(tile, v);
     token_barrier();

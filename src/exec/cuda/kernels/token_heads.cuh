@@ -70,13 +70,27 @@ struct TokenHeads {
   uint32_t warp, lane;
 
   // Head `index` of the QKV product, normalised and (unless it is a value) rotated, to `to` and, unless it is null, to
-  // `copy`. A lane holds pairs of dimensions (j, j + hd / 2), four neighbouring ones at a time.
+  // `copy`. A lane holds pairs of dimensions (j, j + hd / 2), four neighbouring ones at a time. Weights and angles are
+  // there before the head is; the norm's factor, which takes longest, comes last.
   __device__ void head(uint32_t index, const float* norm, bool rotate, uint32_t tag, __half* to, __half* copy) const {
     constexpr int kRuns = kHd / 256;
     const auto column = [&](int i) { return 4 * lane + 128 * (i / 2) + i % 2 * (kHd / 2); };
-    float4 weight[2 * kRuns], v[2 * kRuns];
+    float4 weight[2 * kRuns];
+    float2 turn[kRuns][4];
 #pragma unroll
-    for (int i = 0; i < 2 * kRuns; ++i) weight[i] = *reinterpret_cast<const float4*>(norm + column(i));
+    for (int i = 0; i < 2 * kRuns; ++i) {
+      weight[i] = make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+      if (rotate) weight[i] = *reinterpret_cast<const float4*>(norm + column(i));
+    }
+#pragma unroll
+    for (int i = 0; i < kRuns; ++i) {
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) {
+        const uint32_t j = column(2 * i) + e;
+        turn[i][e] = make_float2(1.0f, 0.0f);
+        if (rotate && j < a.pairs) turn[i][e] = shared.turns[a.first_pair + j];
+      }
+    }
     FourWords words[2 * kRuns];
     bool ready;
     do {
@@ -86,36 +100,30 @@ struct TokenHeads {
 #pragma unroll
       for (int i = 0; i < 2 * kRuns; ++i) ready = ready && words[i].have(tag);
     } while (!ready);
+    __syncwarp();
     float squares = 0.0f;
 #pragma unroll
-    for (int i = 0; i < 2 * kRuns; ++i) {
-      v[i] = words[i].values();
-      squares += dot4(v[i]);
-    }
+    for (int i = 0; i < 2 * kRuns; ++i) squares += dot4(words[i].values());
     const float factor = rsqrt_fast(warp_sum(squares) * (1.0f / kHd) + shared.eps);
 #pragma unroll
-    for (int i = 0; i < 2 * kRuns; ++i) {
-      v[i] = scaled(v[i], factor, rotate ? weight[i] : make_float4(1.0f, 1.0f, 1.0f, 1.0f));
-    }
-#pragma unroll
-    for (int i = 0; i < 2 * kRuns; i += 2) {
-      const uint32_t j = column(i);
-      float l[4] = {v[i].x, v[i].y, v[i].z, v[i].w}, h[4] = {v[i + 1].x, v[i + 1].y, v[i + 1].z, v[i + 1].w};
+    for (int i = 0; i < kRuns; ++i) {
+      const float4 first = scaled(words[2 * i].values(), 1.0f, weight[2 * i]);
+      const float4 second = scaled(words[2 * i + 1].values(), 1.0f, weight[2 * i + 1]);
+      const float l[4] = {first.x, first.y, first.z, first.w}, h[4] = {second.x, second.y, second.z, second.w};
+      float low[4], high[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        if (!rotate || j + e >= a.pairs) continue;
-        const float2 turn = shared.turns[a.first_pair + j + e];
-        const float turned = l[e] * turn.x - h[e] * turn.y;
-        h[e] = l[e] * turn.y + h[e] * turn.x;
-        l[e] = turned;
+        low[e] = (l[e] * turn[i][e].x - h[e] * turn[i][e].y) * factor;
+        high[e] = (l[e] * turn[i][e].y + h[e] * turn[i][e].x) * factor;
       }
-      const uint2 low = make_uint2(pack_half2(l[0], l[1]), pack_half2(l[2], l[3]));
-      const uint2 high = make_uint2(pack_half2(h[0], h[1]), pack_half2(h[2], h[3]));
-      *reinterpret_cast<uint2*>(to + j) = low;
-      *reinterpret_cast<uint2*>(to + kHd / 2 + j) = high;
+      const uint2 lows = make_uint2(pack_half2(low[0], low[1]), pack_half2(low[2], low[3]));
+      const uint2 highs = make_uint2(pack_half2(high[0], high[1]), pack_half2(high[2], high[3]));
+      const uint32_t j = column(2 * i);
+      *reinterpret_cast<uint2*>(to + j) = lows;
+      *reinterpret_cast<uint2*>(to + kHd / 2 + j) = highs;
       if (copy == nullptr) continue;
-      *reinterpret_cast<uint2*>(copy + j) = low;
-      *reinterpret_cast<uint2*>(copy + kHd / 2 + j) = high;
+      *reinterpret_cast<uint2*>(copy + j) = lows;
+      *reinterpret_cast<uint2*>(copy + kHd / 2 + j) = highs;
     }
   }
 

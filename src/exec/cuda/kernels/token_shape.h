@@ -107,7 +107,7 @@ constexpr uint32_t token_cache_shift(uint32_t slot_bytes) {
 }
 constexpr uint32_t token_attention_bytes() {
   // Queries, two halves of the scores, probabilities, three words a head, a key: token_attention.cuh.
-  return kTokenMaxHeads * ((512 + 32) * 2 + 2 * (kTokenTile + 4) * 4 + (kTokenTile + 8) * 2 + 3 * 4) + 512 * 2;
+  return kTokenMaxHeads * ((512 + 32) * 2 + 2 * (kTokenTile + 4) * 4 + (kTokenTile + 8) * 2 + 3 * 4) + 2 * 512 * 2;
 }
 // Blocks that share the keys of one KV head at most.
 uint32_t token_splits(uint32_t kv_heads, uint32_t blocks);
