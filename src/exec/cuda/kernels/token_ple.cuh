@@ -75,7 +75,8 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
   const Ring ring(shared.ring);
   const uint32_t d = shared.d, column = column_of(0), rows = now.list.count, warp = threadIdx.x / 32;
   const TokenShared::Turn turn = shared.turn[warp];
-  float *x = token_stream(), *scratch = shared.sums;
+  float* x = token_stream();
+  const BlockSums sums(shared.sums), sums_before(shared.sums + 4 * kTokenWarps);
   const bool mine = column < d;
   Eight weight = {}, old = {}, e = {};
   if (mine) weight = read_eight(p.delta_norm + column);
@@ -100,7 +101,7 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8);
     part[1 + r] = dot_of(row[r], old);
   }
-  put_sums(part, scratch + 4 * kTokenWarps);
+  sums_before.put(part);
   EightWords words;
   const auto* in = static_cast<const TaggedWord*>(p.in);
   if (mine) {
@@ -112,13 +113,13 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
   e = scaled(e, 1.0f, weight);
 #pragma unroll
   for (uint32_t r = 0; r < kTokenGateRows; ++r) part[1 + r] = dot_of(row[r], e);
-  put_sums(part, scratch);
+  sums.put(part);
   token_barrier();
-  const float4 sums = take_sums(scratch), before = take_sums(scratch + 4 * kTokenWarps);
-  const float f = rsqrt_fast(sums.x * shared.inverse_d + shared.eps), scale = p.scale;
+  const float4 total = sums.take(), before = sums_before.take();
+  const float f = rsqrt_fast(total.x * shared.inverse_d + shared.eps), scale = p.scale;
   if (threadIdx.x < rows) {
     const uint32_t r = threadIdx.x;
-    const float product = r == 0 ? before.y + f * sums.y : r == 1 ? before.z + f * sums.z : before.w + f * sums.w;
+    const float product = r == 0 ? before.y + f * total.y : r == 1 ? before.z + f * total.z : before.w + f * total.w;
     publish(static_cast<TaggedWord*>(p.out) + now.list.first + r, gelu(product * scale) * factor,
             version_tag(shared.serial, p.version));
   }

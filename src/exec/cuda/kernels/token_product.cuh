@@ -353,8 +353,23 @@ __device__ __forceinline__ uint32_t rounded_bits(float x, float inverse) {
   return __float_as_uint(x * inverse + 12582912.0f);
 }
 
+// Where results go, read before there are any: nothing should be waited for in between.
+struct TokenResults {
+  TokenOutput output;
+  void* out;
+  uint32_t tag;
+  __device__ TokenResults(const TokenProduct& p, uint32_t serial)
+      : output(p.output), out(p.out), tag(version_tag(serial, p.version)) {
+    auto kind = static_cast<uint32_t>(output);
+    auto address = reinterpret_cast<uint64_t>(out);
+    asm volatile("" : "+r"(kind), "+l"(address), "+r"(tag));
+    output = static_cast<TokenOutput>(kind);
+    out = reinterpret_cast<void*>(address);
+  }
+};
+
 // Rounds a run and hands it out. Who comes last does it, with the first half of a warp.
-__device__ __forceinline__ void publish_run(const TokenProduct& p, PendingRun& run, uint32_t index, uint32_t tag) {
+__device__ __forceinline__ void publish_run(const TokenResults& to, PendingRun& run, uint32_t index) {
   const uint32_t lane = threadIdx.x % 32;
   const float v = run.values[lane % kTokenRun];
   float largest = fabsf(v);
@@ -375,21 +390,22 @@ __device__ __forceinline__ void publish_run(const TokenProduct& p, PendingRun& r
   __syncwarp();
   if (lane < 3) {
     const auto* words = reinterpret_cast<const uint32_t*>(run.values) + 3 * lane;
-    publish_run_word(static_cast<TaggedRun*>(p.out) + index, lane, words[0], words[1], words[2], tag);
+    publish_run_word(static_cast<TaggedRun*>(to.out) + index, lane, words[0], words[1], words[2], to.tag);
   }
 }
 
 // gelu(gate) * up of a task: gates are with the lanes of the lower half, ups with those of the upper one.
 template <uint32_t kRows>
-__device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, uint32_t task, float sum, uint32_t tag) {
+__device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, const TokenResults& to, uint32_t task,
+                                               float sum) {
   TokenShared& shared = token_shared();
   constexpr uint32_t kTasks = 2 * kTokenRun / kRows;  // of a run
   const uint32_t lane = threadIdx.x % 32, within = lane / (32 / kRows), index = task / kTasks;
   const bool holds = lane < 16 && lane % (32 / kRows) == 0;
   const float up = __shfl_xor_sync(0xffffffffu, sum, 16);
   float value = gelu(sum) * up;
-  if (p.output == TokenOutput::kGeglu) {
-    if (holds) publish(static_cast<TaggedWord*>(p.out) + task * (kRows / 2) + within, value, tag);
+  if (to.output == TokenOutput::kGeglu) {
+    if (holds) publish(static_cast<TaggedWord*>(to.out) + task * (kRows / 2) + within, value, to.tag);
     return;
   }
   if (p.expert_rows != 0) value *= shared.expert_weights[task * (kRows / 2) / p.expert_rows];
@@ -401,29 +417,29 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, uint32_t t
   if (__shfl_sync(0xffffffffu, before, 0) != kTasks - 1) return;
   __syncwarp();
   if (lane == 0) run.made = 0;
-  publish_run(p, run, index, tag);
+  publish_run(to, run, index);
 }
 
 // `sum`: of the lane's row of the task.
 template <uint32_t kRows>
-__device__ __forceinline__ void hand_out(const TokenProduct& p, uint32_t first_task, uint32_t task, float sum,
-                                         uint32_t tag) {
+__device__ __forceinline__ void hand_out(const TokenProduct& p, const TokenResults& to, uint32_t first_task,
+                                         uint32_t task, float sum) {
   const TokenShared& shared = token_shared();
   if constexpr (kRows > 1) {
-    if (is_geglu(p.output)) return hand_out_geglu<kRows>(p, task, sum, tag);
+    if (is_geglu(to.output)) return hand_out_geglu<kRows>(p, to, task, sum);
   }
   if (threadIdx.x % (32 / kRows) != 0) return;
   const uint32_t within = threadIdx.x % 32 / (32 / kRows), row = task * kRows + within;
-  if (p.output == TokenOutput::kVector) return publish(static_cast<TaggedWord*>(p.out) + row, sum, tag);
-  if (p.output == TokenOutput::kScalars) return publish(static_cast<Tagged*>(p.out) + row, sum, tag);
-  if (p.output == TokenOutput::kLogits) {
+  if (to.output == TokenOutput::kVector) return publish(static_cast<TaggedWord*>(to.out) + row, sum, to.tag);
+  if (to.output == TokenOutput::kScalars) return publish(static_cast<Tagged*>(to.out) + row, sum, to.tag);
+  if (to.output == TokenOutput::kLogits) {
     if (!isfinite(sum)) *shared.non_finite = 1;
     if (shared.softcap > 0.0f) sum = shared.softcap * tanhf(sum / shared.softcap);
-    static_cast<float*>(p.out)[row] = sum;
+    static_cast<float*>(to.out)[row] = sum;
     return;
   }
   sum = gelu(sum) * shared.factors[row - first_task * kRows];  // kGeluTimes
-  publish(static_cast<TaggedWord*>(p.out) + row, sum, tag);
+  publish(static_cast<TaggedWord*>(to.out) + row, sum, to.tag);
 }
 
 // The sums of one cut of a task wait for those of its others; who comes last adds them up in order, and has the row's.
@@ -470,7 +486,7 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   rows.expert_inverse = p.expert_inverse;
   rows.expert_steps = p.expert_steps;
   rows.expert_cells = (kRows - 1) * p.expert_steps;
-  const uint32_t tag = version_tag(shared.serial, p.version);
+  const TokenResults results(p, shared.serial);
   const TaskList list = now.list;
   const uint32_t units = list.count * cuts;
   const uint32_t warps = now.warps, turn_tasks = now.turn_tasks, turn_cuts = now.turn_cuts;
@@ -504,7 +520,7 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
     if constexpr (kRows <= kTokenCutRows) {
       if (cuts > 1) whole = join_cuts<kRows>(unit, task, cut, cuts, sum);
     }
-    if (whole) hand_out<kRows>(p, list.first, list.first + task, sum, tag);
+    if (whole) hand_out<kRows>(p, results, list.first, list.first + task, sum);
     task += turn_tasks;
     if constexpr (kRows <= kTokenCutRows) {
       cut += turn_cuts;

@@ -9,22 +9,60 @@
 
 namespace carat::cuda {
 
+// Keeps what was worked out before from being worked out again, or later.
+__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
+
+// Shared memory by its address, which is worked out before: where a pointer is kept, the compiler finds it anew from
+// what it is made of, and two of those are special registers.
+__device__ __forceinline__ void store_shared(uint32_t at, float v) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t at, const uint2& v) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t at, const float4& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+__device__ __forceinline__ float2 read_two_floats(uint32_t at) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
+  return v;
+}
+__device__ __forceinline__ float4 read_four_floats(uint32_t at) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
+}
+
 // Four sums over the block: what every warp puts down is read after a barrier. `scratch`: 4 kTokenWarps floats that no
 // sum before the next barrier uses.
-__device__ __forceinline__ void put_sums(const float (&value)[4], float* scratch) {
-  const uint32_t lane = threadIdx.x % 32;
-  const float mine = reduce_rows<4>(value);
-  if (lane % 8 == 0) scratch[lane / 8 * kTokenWarps + threadIdx.x / 32] = mine;
-}
-__device__ __forceinline__ float4 take_sums(const float* scratch) {
-  static_assert(kTokenWarps == 16);
-  const float2 two = reinterpret_cast<const float2*>(scratch)[threadIdx.x % 32];
-  float total = two.x + two.y;
+struct BlockSums {
+  uint32_t put_at, take_at;
+  bool puts;
+  __device__ explicit BlockSums(float* scratch) {
+    const uint32_t lane = threadIdx.x % 32, at = shared_address(scratch);
+    static_assert(kTokenWarps == 16);
+    put_at = at + (lane / 8 * kTokenWarps + threadIdx.x / 32) * 4;
+    take_at = at + lane * 8;
+    puts = lane % 8 == 0;
+    pin(put_at), pin(take_at);
+  }
+  __device__ void put(const float (&value)[4]) const {
+    const float mine = reduce_rows<4>(value);
+    if (puts) store_shared(put_at, mine);
+  }
+  __device__ float4 take() const {
+    const float2 two = read_two_floats(take_at);
+    float total = two.x + two.y;
 #pragma unroll
-  for (int offset = 4; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
-  return make_float4(__shfl_sync(0xffffffffu, total, 0), __shfl_sync(0xffffffffu, total, 8),
-                     __shfl_sync(0xffffffffu, total, 16), __shfl_sync(0xffffffffu, total, 24));
-}
+    for (int offset = 4; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+    return make_float4(__shfl_sync(0xffffffffu, total, 0), __shfl_sync(0xffffffffu, total, 8),
+                       __shfl_sync(0xffffffffu, total, 16), __shfl_sync(0xffffffffu, total, 24));
+  }
+};
 
 // Of numbers that are not tiny: the sum with an epsilon.
 __device__ __forceinline__ float rsqrt_fast(float v) {
@@ -32,9 +70,6 @@ __device__ __forceinline__ float rsqrt_fast(float v) {
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
   return root;
 }
-
-// Keeps what was worked out before from being worked out again, or later.
-__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
 
 __device__ __forceinline__ float4 scaled(const float4& v, float factor, const float4& w) {
   return make_float4(v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w);
@@ -92,17 +127,19 @@ struct EightWords {
   }
 };
 
-// Where a thread's eight columns of the activations lie, in carat_token_bytes. Worked out before the input is there:
-// after that every instruction counts.
+// Where a thread's eight columns of the activations lie, as addresses. Worked out before the input is there: after that
+// every instruction counts.
 struct ActivationPlace {
   uint32_t values, words, scales, sums;
+  bool first;  // of the two that share a run
   __device__ ActivationPlace(uint32_t steps, uint32_t column) {
-    const uint32_t region = token_shared().region_begin;
+    const uint32_t region = shared_address(token_region());
     const uint32_t run = column % 32 / 16 * 8 + column % kStep / 32, meta = column / kStep * kStepRuns + run;
     values = region + column * 4;
     words = region + (column / kStep * kStepQuads + run) * 16 + column % 16;
     scales = region + steps * (kStepWords * 4) + meta * 4;
     sums = scales + steps * (kStepRuns * 4);
+    first = column % 16 == 0;
     pin(words), pin(scales);
   }
 };
@@ -116,10 +153,13 @@ __device__ __forceinline__ void split_four(const uint4& r, uint32_t& upper, uint
 
 // Rounds eight columns; two neighbouring lanes share a run of 16. By whole warps. What is stored is read after the next
 // barrier. `times`: of all activations; it only scales the runs.
-__device__ __forceinline__ void store_activations(const Eight& e, float times, uint32_t column, bool floats,
-                                                  bool with_sums, const ActivationPlace& to) {
+__device__ __forceinline__ void store_activations(const Eight& e, float times, bool floats, bool with_sums,
+                                                  const ActivationPlace& to) {
   if (floats) {
-    return write_eight(reinterpret_cast<float*>(carat_token_bytes + to.values), scaled(e, times, same_eight(1.0f)));
+    const Eight v = scaled(e, times, same_eight(1.0f));
+    store_shared(to.values, v.low);
+    store_shared(to.values + 16, v.high);
+    return;
   }
   const auto largest_of = [](const float4& v) {
     return max_or_nan(max_or_nan(fabsf(v.x), fabsf(v.y)), max_or_nan(fabsf(v.z), fabsf(v.w)));
@@ -135,14 +175,13 @@ __device__ __forceinline__ void store_activations(const Eight& e, float times, u
   uint2 upper, lower;
   split_four(a, upper.x, lower.x);
   split_four(b, upper.y, lower.y);
-  auto* words = reinterpret_cast<uint2*>(carat_token_bytes + to.words);
-  words[0] = upper;
-  words[2 * kStepRuns] = lower;
-  if (column % 16 == 0) *reinterpret_cast<float*>(carat_token_bytes + to.scales) = scale;
+  store_shared(to.words, upper);
+  store_shared(to.words + 16 * kStepRuns, lower);
+  if (to.first) store_shared(to.scales, scale);
   if (!with_sums) return;
   int sum = static_cast<int>(a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w - 8 * 0x4b400000u);
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  if (column % 16 == 0) *reinterpret_cast<float*>(carat_token_bytes + to.sums) = scale * static_cast<float>(sum);
+  if (to.first) store_shared(to.sums, scale * static_cast<float>(sum));
 }
 
 // What a product wants of its activations.
@@ -163,10 +202,9 @@ __device__ __forceinline__ bool warp_has(uint32_t piece, uint32_t width) {
 }
 
 // What the stream absorbs: one vector, or both branches of a mixture of experts, each normalised.
-// `scratch`: as of token_block_sums.
 template <uint32_t kPieces, bool kMixture>
 __device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, float eps, uint32_t serial,
-                                            float* scratch, Eight (&delta)[kPieces]) {
+                                            const BlockSums& sums, Eight (&delta)[kPieces]) {
   const auto* in = static_cast<const TaggedWord*>(p.in);
   const uint32_t tag = version_tag(serial, p.in_version);
   EightWords words[kPieces];
@@ -189,9 +227,9 @@ __device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, f
     squares[0] += dot_of(delta[i], delta[i]);
     squares[1] += dot_of(other[i], other[i]);
   }
-  put_sums(squares, scratch);
+  sums.put(squares);
   token_barrier();
-  const float4 total = take_sums(scratch);
+  const float4 total = sums.take();
   const float inverse_d = token_shared().inverse_d;
   const float dense_factor = rsqrt_fast(total.x * inverse_d + eps),
               expert_factor = rsqrt_fast(total.y * inverse_d + eps);
@@ -214,53 +252,67 @@ template <uint32_t kPieces, bool kMixture>
 __device__ __noinline__ void residual_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
-  float *x = token_stream(), *scratch = shared.sums;
   const uint32_t d = shared.d;
   const float eps = shared.eps, inverse_d = shared.inverse_d;
   const bool absorbs = p.in != nullptr, normalises = p.next_norm != nullptr;
   const float scale = absorbs ? p.scale : 1.0f;
   const ActivationKind kind(p.packing);
+  const BlockSums sums(shared.sums);
+  uint32_t x_at = shared_address(token_stream() + column_of(0));
+  pin(x_at);
+  constexpr uint32_t kNextPiece = kTokenThreads * kTokenThreadColumns * 4;  // bytes of the stream
+  const auto read_stream = [&](uint32_t i) {
+    return Eight{read_four_floats(x_at + i * kNextPiece), read_four_floats(x_at + i * kNextPiece + 16)};
+  };
+  const bool has_first = warp_has(0, p.steps * kStep);
   const ActivationPlace place(p.steps, column_of(0));
   // Without initial values, the compiler would keep them in local memory between calls.
-  Eight weight[kPieces] = {}, norm[kPieces] = {}, e[kPieces] = {};
+  Eight weight[kPieces] = {}, norm[kPieces] = {}, e[kPieces] = {}, old = {};
   float part[4] = {};  // |x|^2, |delta|^2, x.e, |e|^2
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
     if (column_of(i) >= d) continue;
     norm[i] = normalises ? read_eight(p.next_norm + column_of(i)) : same_eight(1.0f);
     if (absorbs) weight[i] = read_eight(p.delta_norm + column_of(i));
-    const Eight stream = read_eight(x + column_of(i));
+    const Eight stream = read_stream(i);
     part[0] += dot_of(stream, stream);
+    if constexpr (kPieces == 1) old = stream;  // two would take too many registers
   }
-  if (absorbs) await_delta<kPieces, kMixture>(p, d, eps, shared.serial, scratch + 4 * kTokenWarps, e);
+  if (absorbs) {
+    await_delta<kPieces, kMixture>(p, d, eps, shared.serial, BlockSums(shared.sums + 4 * kTokenWarps), e);
 #pragma unroll
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    if (!absorbs || column_of(i) >= d) continue;
-    const Eight stream = read_eight(x + column_of(i));
-    part[1] += dot_of(e[i], e[i]);
-    e[i] = scaled(e[i], 1.0f, weight[i]);
-    part[2] += dot_of(stream, e[i]);
-    part[3] += dot_of(e[i], e[i]);
+    for (uint32_t i = 0; i < kPieces; ++i) {
+      if (column_of(i) >= d) continue;
+      const Eight stream = kPieces == 1 ? old : read_stream(i);
+      part[1] += dot_of(e[i], e[i]);
+      e[i] = scaled(e[i], 1.0f, weight[i]);
+      part[2] += dot_of(stream, e[i]);
+      part[3] += dot_of(e[i], e[i]);
+    }
   }
-  put_sums(part, scratch);
+  __syncwarp();
+  sums.put(part);
   token_barrier();
-  const float4 total = take_sums(scratch);
+  const float4 total = sums.take();
   const float f = absorbs ? rsqrt_fast(total.y * inverse_d + eps) : 0.0f;
   const float squares = total.x + f * (2.0f * total.z + f * total.w);
   const float times = normalises ? scale * rsqrt_fast(scale * scale * squares * inverse_d + eps) : scale;
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
-    if (!warp_has(i, p.steps * kStep)) break;
+    if (i == 0 ? !has_first : !warp_has(i, p.steps * kStep)) break;
     const uint32_t column = column_of(i);
     Eight v = same_eight(0.0f);
-    if (column < d) v = joined(read_eight(x + column), f, e[i], 1.0f);
+    if (column < d) v = joined(kPieces == 1 ? old : read_stream(i), f, e[i], 1.0f);
     const Eight normed = scaled(v, 1.0f, norm[i]);
     if (i == 0) {
-      store_activations(normed, times, column, kind.floats, kind.with_sums, place);
+      store_activations(normed, times, kind.floats, kind.with_sums, place);
     } else {
-      store_activations(normed, times, column, kind.floats, kind.with_sums, ActivationPlace(p.steps, column));
+      store_activations(normed, times, kind.floats, kind.with_sums, ActivationPlace(p.steps, column));
     }
-    if (absorbs && column < d) write_eight(x + column, scaled(v, scale, same_eight(1.0f)));
+    if (!absorbs || column >= d) continue;
+    const Eight kept = scaled(v, scale, same_eight(1.0f));
+    store_shared(x_at + i * kNextPiece, kept.low);
+    store_shared(x_at + i * kNextPiece + 16, kept.high);
   }
 }
 
@@ -281,7 +333,7 @@ __device__ __noinline__ void vector_activations(uint32_t stage) {
     if (following < p.columns) next.load(in + following);
     const Eight v = column < p.columns ? words.await(in + column, tag) : same_eight(0.0f);
     __syncwarp();
-    store_activations(v, 1.0f, column, kind.floats, kind.with_sums, place);
+    store_activations(v, 1.0f, kind.floats, kind.with_sums, place);
     words = next;
   }
 }
