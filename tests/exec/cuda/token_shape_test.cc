@@ -87,6 +87,21 @@ TEST(TokenShape, FewRowsAreSharedByMoreWarps) {
   EXPECT_GE(token_tasks({Packing::kQ8, 262144, 1, 10, 10}, 10880, kBlocks).rows, 4u);
 }
 
+// The products of the per-layer embeddings are in registers: a row of the gate is a task, four of the projection.
+TEST(TokenShape, WholeRowsOfPerLayerProductsFitASlot) {
+  for (const Packing packing :
+       {Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ5K, Packing::kQ6K, Packing::kF16, Packing::kBF16}) {
+    const TokenWeights gate{packing, 256, 1, 10, 10}, projection{packing, 2560, 1, 1, 1};
+    const uint32_t slot = token_memory(e4b(packing), 2560, kBlocks, kH200Shared).slot_bytes;
+    EXPECT_TRUE(token_fits(gate, 1, slot)) << int(packing);
+    EXPECT_LE(token_share(gate, 1, kBlocks), kTokenGateRows);
+    EXPECT_TRUE(token_fits(projection, kTokenProjectRows, slot)) << int(packing);
+    EXPECT_LE(token_share(projection, kTokenProjectRows, kBlocks), 2 * kTokenWarps / kTokenProjectRows);
+  }
+  EXPECT_FALSE(token_fits({Packing::kF32, 256, 1, 10, 10}, 1, 8704)) << "a row is longer than the slot";
+  EXPECT_FALSE(token_fits({Packing::kQ8, 2562, 1, 1, 1}, kTokenProjectRows, 8704)) << "rows are left over";
+}
+
 TEST(TokenShape, EveryBlockHasATaskWhereThereAreRowsForIt) {
   for (const uint32_t rows : {136u, 160u, 256u, 512u, 1536u}) {
     for (const uint32_t steps : {1u, 2u, 40u}) {
@@ -97,7 +112,7 @@ TEST(TokenShape, EveryBlockHasATaskWhereThereAreRowsForIt) {
 
 // What a few slots under way are for: layers in which stages wait for one another more than for the memory.
 TEST(TokenShape, CopiesOfShortLayersAreHeldBack) {
-  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, 4u);
+  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, 5u);
   EXPECT_EQ(token_memory(e4b(Packing::kQ4), 2560, kBlocks, kH200Shared).under_way, 3u);
   const TokenMemory floats = token_memory(e4b(Packing::kBF16), 2560, kBlocks, kH200Shared);
   EXPECT_EQ(floats.under_way, 64 * 1024 / floats.slot_bytes);
@@ -119,7 +134,9 @@ TEST(TokenShape, NoMoreWarpsThanSlotsAreWorth) {
   EXPECT_EQ(dense.warps, kTokenWarps / 2);
   std::vector<TokenWeights> experts = e4b(Packing::kQ8);
   experts.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});
-  EXPECT_EQ(token_memory(experts, 2560, kBlocks, kH200Shared).warps, kTokenWarps / 2);
+  const TokenMemory hurried = token_memory(experts, 2560, kBlocks, kH200Shared);
+  EXPECT_EQ(hurried.warps, kTokenWarps);
+  EXPECT_EQ(hurried.geglu_warps, kTokenWarps);
   for (const TokenMemory& memory : {e4b_memory, dense}) {
     for (const uint32_t warps : {memory.warps, memory.geglu_warps}) {
       EXPECT_TRUE(std::has_single_bit(warps) && warps <= kTokenWarps) << "units are dealt out by masks";
