@@ -84,7 +84,8 @@ class TokenProgram {
     }
   }
 
-  // The products of the per-layer embeddings are in registers where there are few enough of a block's.
+  // The products of the per-layer embeddings are in registers where there are few enough of a block's. A block may have
+  // none of them: the products after them, of which it has some, are made before what it reads is written again.
   void choose_way(const TokenWeights& weights, TokenProduct& product) const {
     const uint32_t rows = product.way == TokenWay::kGate ? 1 : kTokenProjectRows;
     const uint32_t most = product.way == TokenWay::kGate ? kTokenGateRows : 2 * kTokenWarps / kTokenProjectRows;

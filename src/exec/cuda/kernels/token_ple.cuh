@@ -55,7 +55,7 @@ __device__ __forceinline__ float4 four_weights(Packing packing, const unsigned c
   return four(q, 0.0f, scale, minimum);
 }
 
-// A slot of this stage, once it is there: `index` counts the stage's.
+// The slot at a place of the ring, once it is full.
 __device__ __forceinline__ const unsigned char* await_slot(const TokenShared& shared, const Ring& ring, uint32_t place,
                                                            uint32_t& slot) {
   const RingPlace at = place_at(place, shared.slot_count, shared.slot_inverse);
@@ -82,8 +82,9 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
   if (mine) weight = read_eight(p.delta_norm + column);
   if (mine) old = read_eight(x + column);
   float factor = 0.0f;
-  if (threadIdx.x < rows)
+  if (threadIdx.x < rows) {
     factor = await(p.factors + now.list.first + threadIdx.x, version_tag(shared.serial, p.factors_version));
+  }
   Eight row[kTokenGateRows] = {};
   float part[4] = {};
 #pragma unroll
