@@ -20,10 +20,6 @@ namespace carat::cuda {
 // Holds back the threads that compute; the warp that loads weights goes its own way.
 __device__ __forceinline__ void token_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kTokenThreads) : "memory"); }
 
-// Functions that are calls of their own do not know where their pointers point; loads from shared memory are quicker
-// where they do.
-__device__ __forceinline__ void assume_shared(const void* p) { __builtin_assume(__isShared(p)); }
-
 // Versions must differ between tokens too, or a token would take the values of the one before.
 __device__ __forceinline__ uint32_t version_tag(uint32_t serial, uint32_t version) {
   return serial * kTokenVersions + version;
