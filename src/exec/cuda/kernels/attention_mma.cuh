@@ -75,8 +75,19 @@ __device__ __forceinline__ void named_barrier(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
+// Shared memory by its address. Where a pointer is kept instead, the compiler may find it anew from what it is made of.
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t address, float value) {
+  store_shared(address, __float_as_uint(value));
+}
+__device__ __forceinline__ void store_shared(uint32_t address, const uint2& v) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(v.x), "r"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t address, const float4& v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
 }
 __device__ __forceinline__ uint4 load_shared_16(uint32_t address) {
   uint4 v;
@@ -105,6 +116,15 @@ __device__ __forceinline__ uint32_t load_shared_2(uint32_t address) {
   uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
   return v;
+}
+
+__device__ __forceinline__ float2 load_shared_2_floats(uint32_t address) {
+  const uint2 v = load_shared_8(address);
+  return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
+}
+__device__ __forceinline__ float4 load_shared_4_floats(uint32_t address) {
+  const uint4 v = load_shared_16(address);
+  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
 }
 
 // Sees what other blocks wrote before they changed the word.

@@ -213,9 +213,9 @@ class MmqTile {
         load_matrices(a[part], ((slot + row_pieces_) ^ (block * 32)) + (part * kTileRows + i * 16) * 128);
       }
       const uint32_t scales = slot + kScales + (warp_row_ / 16 + i) * 256 + block * 64 + g * 8;
-      const Promotion rows(load_shared_floats(scales));
+      const Promotion rows(load_shared_2_floats(scales));
       float2 sum{};
-      if constexpr (kSums) sum = load_shared_floats(scales + (kRowSums - kScales));
+      if constexpr (kSums) sum = load_shared_2_floats(scales + (kRowSums - kScales));
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
         float(&acc)[4] = acc_[i][j];

@@ -22,24 +22,6 @@ struct MmqColumns {
   uint32_t b[4][2];
 };
 
-__device__ __forceinline__ uint32_t load_shared(uint32_t address) {
-  uint32_t value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-__device__ __forceinline__ uint2 load_shared_pair(uint32_t address) {
-  uint2 v;
-  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
-  return v;
-}
-__device__ __forceinline__ float2 load_shared_floats(uint32_t address) {
-  const uint2 v = load_shared_pair(address);
-  return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
-}
-__device__ __forceinline__ void store_shared(uint32_t address, float value) {
-  store_shared(address, __float_as_uint(value));
-}
-
 // Bytes of column tiles through which mmq.cuh reads: rows of eight pieces, piece p of row r at p ^ (r % 8), or rows of
 // four, piece p at p ^ (r / 2 % 4). Either way eight rows of one piece are in different banks.
 template <int kPieces>
@@ -168,7 +150,7 @@ struct MmqWeights<Packing::kQ5K> : HeaderScales, NibbleQuants {
     load_words(word, tile, warp_column, block);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint32_t fifth = load_shared(high + (warp_column + j * 8 + g) * kHighBytes + block * 4) >> t;
+      const uint32_t fifth = load_shared_4(high + (warp_column + j * 8 + g) * kHighBytes + block * 4) >> t;
       columns.b[j][0] = (word[j] & 0x0f0f0f0fu) | ((fifth & 0x01010101u) << 4);
       columns.b[j][1] = ((word[j] >> 4) & 0x0f0f0f0fu) | (fifth & 0x10101010u);
     }
@@ -208,7 +190,7 @@ struct MmqWeights<Packing::kQ6K> : NibbleQuants {
     load_words(word, tile, warp_column, block);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {  // as for kQ4: six bits in the upper part of a byte, the top one flipped
-      const uint2 top = load_shared_pair(high + (warp_column + j * 8 + g) * kHighBytes + block * 8);
+      const uint2 top = load_shared_8(high + (warp_column + j * 8 + g) * kHighBytes + block * 8);
       columns.b[j][0] = (((word[j] & 0x0f0f0f0fu) << 2) | (((top.x >> (2 * t)) & 0x03030303u) << 6)) ^ 0x80808080u;
       columns.b[j][1] = (((word[j] >> 2) & 0x3c3c3c3cu) | (((top.y >> (2 * t)) & 0x03030303u) << 6)) ^ 0x80808080u;
     }

@@ -90,6 +90,10 @@ __device__ __forceinline__ float* token_stream() {  // [d], the residual stream
 __device__ __forceinline__ unsigned char* token_region() { return carat_token_bytes + token_shared().region_begin; }
 __device__ __forceinline__ unsigned char* token_slots() { return carat_token_bytes + token_shared().slots_begin; }
 
+// Keep what was worked out before from being worked out again, or later.
+__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
+__device__ __forceinline__ void pin(void*& v) { asm volatile("" : "+l"(v)); }
+
 // Stages this warp has behind it. Reads what it needs for that anew: what is kept over a call may go to local memory.
 __device__ __forceinline__ volatile uint32_t& stages_behind() {
   uint32_t thread, shared;

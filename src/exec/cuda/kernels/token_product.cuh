@@ -361,10 +361,8 @@ struct TokenResults {
   __device__ TokenResults(const TokenProduct& p, uint32_t serial)
       : output(p.output), out(p.out), tag(version_tag(serial, p.version)) {
     auto kind = static_cast<uint32_t>(output);
-    auto address = reinterpret_cast<uint64_t>(out);
-    asm volatile("" : "+r"(kind), "+l"(address), "+r"(tag));
+    pin(kind), pin(out), pin(tag);
     output = static_cast<TokenOutput>(kind);
-    out = reinterpret_cast<void*>(address);
   }
 };
 

@@ -9,34 +9,6 @@
 
 namespace carat::cuda {
 
-// Keeps what was worked out before from being worked out again, or later.
-__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
-
-// Shared memory by its address, which is worked out before: where a pointer is kept, the compiler finds it anew from
-// what it is made of, and two of those are special registers.
-__device__ __forceinline__ void store_shared(uint32_t at, float v) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
-}
-__device__ __forceinline__ void store_shared(uint32_t at, const uint2& v) {
-  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory");
-}
-__device__ __forceinline__ void store_shared(uint32_t at, const float4& v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
-}
-__device__ __forceinline__ float2 read_two_floats(uint32_t at) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at) : "memory");
-  return v;
-}
-__device__ __forceinline__ float4 read_four_floats(uint32_t at) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(at)
-               : "memory");
-  return v;
-}
-
 // Four sums over the block: what every warp puts down is read after a barrier. `scratch`: 4 kTokenWarps floats that no
 // sum before the next barrier uses.
 struct BlockSums {
@@ -55,7 +27,7 @@ struct BlockSums {
     if (puts) store_shared(put_at, mine);
   }
   __device__ float4 take() const {
-    const float2 two = read_two_floats(take_at);
+    const float2 two = load_shared_2_floats(take_at);
     float total = two.x + two.y;
 #pragma unroll
     for (int offset = 4; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
@@ -262,7 +234,7 @@ __device__ __noinline__ void residual_activations(uint32_t stage) {
   pin(x_at);
   constexpr uint32_t kNextPiece = kTokenThreads * kTokenThreadColumns * 4;  // bytes of the stream
   const auto read_stream = [&](uint32_t i) {
-    return Eight{read_four_floats(x_at + i * kNextPiece), read_four_floats(x_at + i * kNextPiece + 16)};
+    return Eight{load_shared_4_floats(x_at + i * kNextPiece), load_shared_4_floats(x_at + i * kNextPiece + 16)};
   };
   const bool has_first = warp_has(0, p.steps * kStep);
   const ActivationPlace place(p.steps, column_of(0));
