@@ -145,12 +145,12 @@ void TokenBuffers::carve(Carver& carver, const Widths& w, const model::Config& c
   ffn_delta = carver.take<TaggedWord>(w.d);
   ple_delta = carver.take<TaggedWord>(w.P == 0 ? 0 : w.d);
   hidden = carver.take<TaggedWord>(w.F);
-  hidden_runs = carver.take<TaggedRun>(w.F / kTokenRun);
+  hidden_eights = carver.take<TaggedEight>(w.F / kTokenEight);
   ple_projection = carver.take<TaggedWord>(uint64_t{w.L} * w.P);
   ple = carver.take<TaggedWord>(uint64_t{w.L} * w.P);
   ple_gate = carver.take<TaggedWord>(w.P);
   router = carver.take<Tagged>(w.experts);
-  expert_hidden = carver.take<TaggedRun>(uint64_t{w.used} * w.F_expert / kTokenRun);
+  expert_hidden = carver.take<TaggedEight>(uint64_t{w.used} * w.F_expert / kTokenEight);
   experts = carver.take<TaggedWord>(w.experts == 0 ? 0 : w.d);
 }
 

@@ -173,14 +173,14 @@ struct TokenBuffers {
   TaggedWord* attention;  // [q]
   // [d] each. Apart, because a block may still read one when others, which did not wait for it, write the next.
   TaggedWord *attention_delta, *ffn_delta, *ple_delta;
-  TaggedWord* hidden;      // [F]
-  TaggedRun* hidden_runs;  // [F / 16]
+  TaggedWord* hidden;          // [F]
+  TaggedEight* hidden_eights;  // [F / 8]
   TaggedWord* ple_projection;
   TaggedWord* ple;  // [L * P]
   TaggedWord* ple_gate;
   Tagged* router;
-  TaggedRun* expert_hidden;  // [used * F_expert / 16]
-  TaggedWord* experts;       // [d]
+  TaggedEight* expert_hidden;  // [used * F_expert / 8]
+  TaggedWord* experts;         // [d]
   void carve(Carver& carver, const Widths& w, const model::Config& config, uint32_t sm_count);
 };
 

@@ -41,14 +41,15 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
     if (packing_of(weights.ffn_gate.format) != packing_of(weights.ffn_up.format)) {
       return fmt::format("gate and up matrices of layer {} differ in format", layer.index);
     }
-    if (config.d % 8 != 0 || layer.F % kTokenRun != 0) return "a width that is no multiple of 16";
+    if (config.d % 8 != 0 || layer.F % kTokenEight != 0) return "a width that is no multiple of 8";
     product(weights.ffn_down, config.d);
-    product(weights.ffn_gate, 2 * layer.F, layer.F > kTokenMostWords ? 2 * kTokenRun : 2);
+    product(weights.ffn_gate, 2 * layer.F, layer.F > kTokenMostWords ? 2 * kTokenEight : 2);
     product(weights.attn_output, config.d);
     product(weights.attn_q, layer.H * layer.hd);
     if (!layer.moe) continue;
-    if (config.F_expert % kTokenRun != 0 || config.experts % 4 != 0)
-      return "an experts' width that is no multiple of 16";
+    if (config.F_expert % kTokenEight != 0) return "an experts' width that is no multiple of 8";
+    if (config.experts > kTokenRouterRows * gpu.sm_count) return "there are too few SMs for so many experts";
+    if (config.d > kTokenThreads * kTokenThreadColumns) return "a mixture of experts wider than it is made for";
     if (weights.ffn_gate_up_exps.empty() &&
         packing_of(weights.ffn_gate_exps.format) != packing_of(weights.ffn_up_exps.format)) {
       return fmt::format("gate and up matrices of layer {}'s experts differ in format", layer.index);
@@ -59,7 +60,7 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
     if (planes.scales == 0 || config.experts_used * count > 32) return "the experts' format";
     product(weights.ffn_down_exps, config.d, 1, config.experts_used);
     product(weights.ffn_gate_up_exps.empty() ? weights.ffn_gate_exps : weights.ffn_gate_up_exps,
-            config.experts_used * 2 * config.F_expert, 2 * kTokenRun);
+            config.experts_used * 2 * config.F_expert, 2 * kTokenEight);
   }
   product(model.weights().output, config.V);
   if (token_memory(products, config.d, gpu.sm_count, gpu.shared_memory).slots == 0) {

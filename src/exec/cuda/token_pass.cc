@@ -100,7 +100,9 @@ class TokenProgram {
   }
 
   static TokenWeights weights_of(const TokenProduct& product) {
-    const uint32_t run = product.output == TokenOutput::kGegluRuns ? 2 * kTokenRun : is_geglu(product.output) ? 2 : 1;
+    const uint32_t run = product.output == TokenOutput::kGegluEights ? 2 * kTokenEight
+                         : is_geglu(product.output)                  ? 2
+                                                                     : 1;
     return {product.packing, product.rows, run, product.steps,
             product.expert_steps != 0 ? product.expert_steps : product.steps};
   }
@@ -248,13 +250,20 @@ class TokenProgram {
     add_attention(layer);
     TokenProduct gate_up = reads_stream(weights.ffn_norm);
     const bool runs = layer.F > kTokenMostWords;
-    gate_up.output = runs ? TokenOutput::kGegluRuns : TokenOutput::kGeglu;
-    gate_up.out = runs ? static_cast<void*>(to_.hidden_runs) : to_.hidden;
+    gate_up.output = runs ? TokenOutput::kGegluEights : TokenOutput::kGeglu;
+    gate_up.out = runs ? static_cast<void*>(to_.hidden_eights) : to_.hidden;
+    if (layer.moe) {
+      gate_up.router_weights = weights.router;
+      gate_up.router_scale = weights.router_scale;
+      gate_up.router = to_.router;
+      gate_up.router_version = new_version(to_.router);
+      gate_up.experts_total = config_.experts;
+    }
     push(Step::kGateUp, gate_up, weights.gate_up.parts, 2 * layer.F);
     const uint32_t dense = made_;
     if (layer.moe) add_experts_up(weights);
     TokenProduct down =
-        runs ? reads(TokenInput::kRuns, to_.hidden_runs, layer.F) : reads(TokenInput::kVector, to_.hidden, layer.F);
+        runs ? reads(TokenInput::kEights, to_.hidden_eights, layer.F) : reads(TokenInput::kVector, to_.hidden, layer.F);
     down.in_version = dense;
     down.out = to_.ffn_delta;
     const uint32_t experts = made_;
@@ -288,16 +297,12 @@ class TokenProgram {
   }
 
   void add_experts_up(const DeviceLayer& weights) {
-    TokenProduct router = reads_stream(weights.router_scale);
-    router.out = to_.router;
-    router.output = TokenOutput::kScalars;  // a rounded logit could choose another expert
-    add_products(Step::kRouter, router, {&weights.router_packed, 1});
     TokenProduct up = reads_stream(weights.pre_ffw_norm_2);
     up.router = to_.router;
-    up.router_version = made_;
+    up.router_version = versions_[to_.router];
     up.experts_total = config_.experts;
     up.expert_scale = weights.expert_scale;
-    up.output = TokenOutput::kGegluRuns;
+    up.output = TokenOutput::kGegluEights;
     up.out = to_.expert_hidden;
     up.expert_rows = config_.F_expert;
     up.expert_stride[0] = weights.expert_gate.stride;
@@ -309,7 +314,7 @@ class TokenProgram {
   }
 
   void add_experts_down(const DeviceLayer& weights, uint32_t made) {
-    TokenProduct down = reads(TokenInput::kRuns, to_.expert_hidden, config_.F_expert);
+    TokenProduct down = reads(TokenInput::kEights, to_.expert_hidden, config_.F_expert);
     down.in_version = made;
     down.out = to_.experts;
     down.expert_steps = weights.expert_down.steps;

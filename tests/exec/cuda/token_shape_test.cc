@@ -136,7 +136,7 @@ TEST(TokenShape, NoMoreWarpsThanSlotsAreWorth) {
   experts.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});
   const TokenMemory hurried = token_memory(experts, 2560, kBlocks, kH200Shared);
   EXPECT_EQ(hurried.warps, kTokenWarps);
-  EXPECT_EQ(hurried.geglu_warps, kTokenWarps);
+  EXPECT_EQ(hurried.geglu_warps, kTokenWarps / 2);
   for (const TokenMemory& memory : {e4b_memory, dense}) {
     for (const uint32_t warps : {memory.warps, memory.geglu_warps}) {
       EXPECT_TRUE(std::has_single_bit(warps) && warps <= kTokenWarps) << "units are dealt out by masks";

@@ -13,18 +13,17 @@ __global__ void moe_route_kernel(const float* logits, const float* expert_scale,
                                  uint32_t used, uint32_t* ids, float* weights) {
   wait_for_predecessor();
   release_successor();
-  constexpr uint32_t kPerLane = kMaxExperts / 32;
   const uint32_t row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;
   const float* from = logits + static_cast<uint64_t>(row) * experts;
-  float of_lane[kPerLane];
+  float of_lane[kLaneExperts];
 #pragma unroll
-  for (uint32_t i = 0; i < kPerLane; ++i) of_lane[i] = lane + 32 * i < experts ? from[lane + 32 * i] : -INFINITY;
-  const ExpertChoice mine = choose_experts(of_lane, experts, used, expert_scale);
-  if (lane < used) {
-    ids[static_cast<uint64_t>(row) * used + lane] = mine.expert;
-    weights[static_cast<uint64_t>(row) * used + lane] = mine.weight;
-  }
+  for (uint32_t i = 0; i < kLaneExperts; ++i) of_lane[i] = lane + 32 * i < experts ? from[lane + 32 * i] : -INFINITY;
+  const uint64_t to = static_cast<uint64_t>(row) * used + lane;
+  const float weight = choose_experts(of_lane, experts, used, expert_scale, [&](uint32_t expert) {
+    if (lane < used) ids[to] = expert;
+  });
+  if (lane < used) weights[to] = weight;
 }
 
 // Dot product of one weight row (given by its first cell) with one quantised row, over the eight lanes of a row group.

@@ -6,68 +6,62 @@
 
 namespace carat::cuda {
 
-struct ExpertChoice {
-  uint32_t expert;
-  float weight;
-};
+inline constexpr uint32_t kLaneExperts = kMaxExperts / 32;
 
-// logits[i]: of expert lane + 32 i, -infinity past the last. Softmax over all experts, the `used` most probable (equal
-// ones: the lower expert first), renormalised, times the expert's scale. Lane s gets the s-th choice.
-__device__ __forceinline__ ExpertChoice choose_experts(float (&logits)[kMaxExperts / 32], uint32_t experts,
-                                                       uint32_t used, const float* expert_scale) {
-  constexpr uint32_t kPerLane = kMaxExperts / 32;
+// Numbers as integers of the same order, all larger than that of a NaN: 0.
+__device__ __forceinline__ uint32_t ordered_bits(float v) {
+  const uint32_t bits = __float_as_uint(v);
+  return isnan(v) ? 0 : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float from_ordered_bits(uint32_t ordered) {
+  if (ordered == 0) return __int_as_float(0x7fc00000);
+  return __uint_as_float((ordered >> 31) != 0 ? ordered & 0x7fffffffu : ~ordered);
+}
+
+// Softmax over all experts, the `used` most probable (equal ones: the lower expert first), renormalised, times the
+// expert's scale. logits[i]: of expert lane + 32 i, as far as there are so many. Lane s gets the s-th expert, which it
+// is told by chosen(expert) long before its weight, the result, is known: softmax keeps the order.
+template <typename Chosen>
+__device__ __forceinline__ float choose_experts(const float (&logits)[kLaneExperts], uint32_t experts, uint32_t used,
+                                                const float* expert_scale, const Chosen& chosen) {
   const uint32_t lane = threadIdx.x % 32;
-  float(&p)[kPerLane] = logits;
-  float largest = -INFINITY;
+  uint32_t left[kLaneExperts];  // those that were not chosen yet
 #pragma unroll
-  for (uint32_t i = 0; i < kPerLane; ++i) largest = fmaxf(largest, p[i]);
+  for (uint32_t i = 0; i < kLaneExperts; ++i) left[i] = lane + 32 * i < experts ? ordered_bits(logits[i]) : 0;
+  uint32_t mine = 0, my_expert = 0, top = 0;
+#pragma unroll 1
+  for (uint32_t s = 0; s < used; ++s) {
+    uint32_t best = 0, expert = 0xffffffffu;
 #pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1)
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    for (uint32_t i = 0; i < kLaneExperts; ++i) {
+      if (left[i] > best) {  // strictly greater: the lower expert wins a tie
+        best = left[i];
+        expert = lane + 32 * i;
+      }
+    }
+    const uint32_t most = __reduce_max_sync(0xffffffffu, best);
+    expert = __reduce_min_sync(0xffffffffu, best == most ? expert : 0xffffffffu);
+    // Where all that is left is NaN there is nothing to choose; expert 0 with a NaN weight keeps the failure visible.
+    if (most == 0) expert = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kLaneExperts; ++i) {
+      if (lane + 32 * i == expert) left[i] = 0;
+    }
+    if (s == 0) top = most;
+    if (lane == s) mine = most, my_expert = expert;
+  }
+  chosen(my_expert);
+  const float largest = from_ordered_bits(top);
   float sum = 0.0f;
 #pragma unroll
-  for (uint32_t i = 0; i < kPerLane; ++i) {
-    p[i] = lane + 32 * i < experts ? expf(p[i] - largest) : -1.0f;
-    if (p[i] >= 0.0f) sum += p[i];
+  for (uint32_t i = 0; i < kLaneExperts; ++i) {
+    const float p = expf(logits[i] - largest);
+    if (lane + 32 * i < experts && p >= 0.0f) sum += p;
   }
   sum = warp_sum(sum);
-
-  float chosen_sum = 0.0f;
-  ExpertChoice mine{0, 0.0f};
-  for (uint32_t s = 0; s < used; ++s) {
-    float best = -1.0f;
-    uint32_t best_id = 0xffffffffu;
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) {
-      if (p[i] > best) {  // strictly greater: the lower expert wins a tie
-        best = p[i];
-        best_id = lane + 32 * i;
-      }
-    }
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1) {
-      const float other = __shfl_xor_sync(0xffffffffu, best, offset);
-      const uint32_t other_id = __shfl_xor_sync(0xffffffffu, best_id, offset);
-      if (other > best || (other == best && other_id < best_id)) {
-        best = other;
-        best_id = other_id;
-      }
-    }
-    // All-NaN logits leave nothing to choose; expert 0 with a NaN weight keeps the failure visible.
-    if (best_id == 0xffffffffu) {
-      best_id = 0;
-      best = __int_as_float(0x7fc00000);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) {
-      if (lane + 32 * i == best_id) p[i] = -1.0f;
-    }
-    const float probability = best / sum;
-    chosen_sum += probability;
-    if (lane == s) mine = {best_id, probability};
-  }
-  mine.weight = mine.weight / fmaxf(chosen_sum, 6.103515625e-5f) * (lane < used ? expert_scale[mine.expert] : 0.0f);
-  return mine;
+  const float probability = lane < used ? expf(from_ordered_bits(mine) - largest) / sum : 0.0f;
+  const float chosen_sum = warp_sum(probability);
+  return probability / fmaxf(chosen_sum, 6.103515625e-5f) * (lane < used ? expert_scale[my_expert] : 0.0f);
 }
 
 }  // namespace carat::cuda

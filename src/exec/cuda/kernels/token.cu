@@ -10,12 +10,14 @@
 namespace carat::cuda {
 namespace {
 
-__device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d) {
+__device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t number, uint32_t d) {
   if (p.input == TokenInput::kVector) return StageStart::kVector;
-  if (p.input == TokenInput::kRuns) return StageStart::kRuns;
+  if (p.input == TokenInput::kEights) return StageStart::kEights;
   if (p.input == TokenInput::kSame) return StageStart::kNothing;
+  if (p.router_weights != nullptr) return StageStart::kRoutingResidual;
+  if (p.in == nullptr && number > 1) return StageStart::kAgain;
   const bool wide = d > kTokenThreads * kTokenThreadColumns;
-  if (p.experts != nullptr) return wide ? StageStart::kWideMixture : StageStart::kMixture;
+  if (p.experts != nullptr) return StageStart::kMixture;
   return wide ? StageStart::kWideResidual : StageStart::kResidual;
 }
 
@@ -32,9 +34,8 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
     now.turn_cuts = now.warps % p.task.cuts;
     now.cuts_inverse = (256 + p.task.cuts - 1) / p.task.cuts;
     if (p.way == TokenWay::kTasks) {
-      start = start_of(p, job.d);
+      start = start_of(p, now.stage.number, job.d);
       product = product_code(p.packing, row_code(p));
-      if (p.router != nullptr) flags |= StageCall::kRoutes;
       if (p.output == TokenOutput::kGeluTimes) flags |= StageCall::kTakesFactors;
     } else {
       start = p.way == TokenWay::kGate ? StageStart::kPerLayerGate : StageStart::kPerLayerProject;
@@ -72,6 +73,46 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t d
   if (lane < (a.owns ? 2 : 1)) prefetch_bulk(norm, a.shape.hd * 4);
 }
 
+// Chooses the experts of a stage, in every block alike, while the others are at the stage before, which makes the
+// logits. The warps that copy wait for it.
+[[maybe_unused]] __device__ __noinline__ void route(const TokenStage& stage) {
+  TokenShared& shared = token_shared();
+  const TokenProduct& p = stage.product;
+  const uint32_t experts_used = shared.experts_used, lane = threadIdx.x % 32;
+  const uint32_t tag = version_tag(shared.serial, p.router_version);
+  const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
+  while (*begun + 1 < stage.number) __nanosleep(50);
+  const auto announce = [&](uint32_t& what) {
+    __threadfence_block();
+    __syncwarp();
+    if (lane == 0) *static_cast<volatile uint32_t*>(&what) = stage.number;
+  };
+  // All of a lane's are asked for together.
+  uint64_t words[kLaneExperts];
+  bool there;
+  do {
+    there = true;
+#pragma unroll
+    for (uint32_t i = 0; i < kLaneExperts; ++i) {
+      if (lane + 32 * i < p.experts_total) words[i] = load_word(p.router + lane + 32 * i);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kLaneExperts; ++i) {
+      if (lane + 32 * i < p.experts_total) there = there && static_cast<uint32_t>(words[i] >> 32) == tag;
+    }
+  } while (!there);
+  __syncwarp();
+  float logits[kLaneExperts];
+#pragma unroll
+  for (uint32_t i = 0; i < kLaneExperts; ++i) logits[i] = __uint_as_float(static_cast<uint32_t>(words[i]));
+  const float weight = choose_experts(logits, p.experts_total, experts_used, p.expert_scale, [&](uint32_t expert) {
+    if (lane < experts_used) shared.expert_ids[lane] = expert;
+    announce(shared.routed);
+  });
+  if (lane < experts_used) shared.expert_weights[lane] = weight;
+  announce(shared.weighed);
+}
+
 // The warp that describes: stages are brought to the window ahead of their use, with this block's part of them. Slot
 // index % kTokenWindow may be overwritten once everyone has left stage index - kTokenWindow. A stage with nothing to do
 // has no barrier, and two of them may follow one another (attention and what puts it together): whoever begins a stage
@@ -95,14 +136,17 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
     __syncwarp();
     prefetch_cache(to, shared.sequence, lane);
     if (lane == 0) barrier_arrive(shared_address(shared.described + index % kTokenWindow));
+    if (to.stage.kind == TokenKind::kProduct && to.stage.product.expert_rows != 0) route(to.stage);
   }
 }
 
 [[maybe_unused]] __device__ __noinline__ void begin_token(const TokenJob& job) {
   TokenShared& shared = token_shared();
   const uint64_t cell = static_cast<uint64_t>(shared.token) * job.embedding.steps;
-  for (uint32_t c = threadIdx.x; c < job.d; c += kTokenThreads) {
-    token_stream()[c] = unpack_value(job.embedding, cell + c / kStep, c % kStep) * job.embedding_scale;
+  const float4 scale = same_eight(job.embedding_scale).low;
+  for (uint32_t c = 4 * threadIdx.x; c < job.d; c += 4 * kTokenThreads) {
+    *reinterpret_cast<float4*>(token_stream() + c) =
+        scaled(unpack_four(job.embedding, cell + c / kStep, c % kStep), 1.0f, scale);
   }
   for (uint32_t j = threadIdx.x; j < job.pairs; j += kTokenThreads) {
     // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.
@@ -114,58 +158,40 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
   }
 }
 
-// Decides the experts of this layer, in every block alike.
-__device__ __noinline__ void route(uint32_t stage) {
-  TokenShared& shared = token_shared();
-  const uint32_t experts_used = shared.experts_used;
-  const TokenProduct& p = shared.window[stage].stage.product;
-  const uint32_t lane = threadIdx.x;
-  float logits[kMaxExperts / 32];
-#pragma unroll
-  for (uint32_t i = 0; i < kMaxExperts / 32; ++i) {
-    const uint32_t e = lane + 32 * i;
-    logits[i] = e < p.experts_total ? await(p.router + e, version_tag(shared.serial, p.router_version)) : -INFINITY;
-  }
-  const ExpertChoice mine = choose_experts(logits, p.experts_total, experts_used, p.expert_scale);
-  if (lane < experts_used) {
-    shared.expert_ids[lane] = mine.expert;
-    shared.expert_weights[lane] = mine.weight;
-  }
-}
-
-// A warp takes a layer's slice.
+// A warp takes a layer's slice. The token's entries of the table are there before their input is.
 __device__ __noinline__ void per_layer_inputs(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenPerLayer& job = shared.window[stage].stage.per_layer;
-  const uint32_t token = shared.token, serial = shared.serial;
-  const float eps = shared.eps;
-  const uint32_t lane = threadIdx.x % 32;
-  const uint64_t first_cell = static_cast<uint64_t>(token) * job.table.steps;
+  const uint32_t tag = version_tag(shared.serial, job.projection_version), lane = threadIdx.x % 32, P = job.P;
+  const uint64_t first_cell = static_cast<uint64_t>(shared.token) * job.table.steps;
+  constexpr uint32_t kQuads = kTokenMaxPle / 128;  // of a lane: columns 4 lane ... of every 128
+  const auto column = [&](uint32_t i) { return 4 * lane + 128 * i; };
 #pragma unroll 1
   for (uint32_t slice = blockIdx.x + gridDim.x * (threadIdx.x / 32); slice < job.slices;
        slice += gridDim.x * kTokenWarps) {
-    const TaggedWord* projection = job.projection + slice * job.P;
-    const auto part = [&](uint32_t quad) {
-      const TaggedWord* from = projection + 4 * quad;
-      return scaled(await4(from, version_tag(serial, job.projection_version), load4_tagged(from)), job.projection_scale,
-                    make_float4(1.0f, 1.0f, 1.0f, 1.0f));
-    };
+    float4 entry[kQuads] = {}, norm[kQuads] = {}, v[kQuads] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < kQuads; ++i) {
+      if (column(i) >= P) continue;
+      const uint32_t at = slice * P + column(i);
+      entry[i] = unpack_four(job.table, first_cell + at / kStep, at % kStep);
+      norm[i] = *reinterpret_cast<const float4*>(job.norm + column(i));
+    }
     float squares = 0.0f;
-#pragma unroll 1
-    for (uint32_t quad = lane; 4 * quad < job.P; quad += 32) squares += dot4(part(quad));
-    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(job.P) + eps);
-#pragma unroll 1
-    for (uint32_t quad = lane; 4 * quad < job.P; quad += 32) {
-      const float4 v = scaled(part(quad), factor, *reinterpret_cast<const float4*>(job.norm + 4 * quad));
-      float out[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll 1
-      for (uint32_t e = 0; e < 4; ++e) {
-        const uint32_t column = slice * job.P + 4 * quad + e;
-        const float entry = unpack_value(job.table, first_cell + column / kStep, column % kStep) * job.table_scale;
-        out[e] = (out[e] + entry) * 0.70710678118654752f;
-      }
-      publish4(job.out + slice * job.P + 4 * quad, make_float4(out[0], out[1], out[2], out[3]),
-               version_tag(serial, job.version));
+#pragma unroll
+    for (uint32_t i = 0; i < kQuads; ++i) {
+      if (column(i) >= P) continue;
+      const TaggedWord* from = job.projection + slice * P + column(i);
+      v[i] = scaled(await4(from, tag, load4_tagged(from)), job.projection_scale, same_eight(1.0f).low);
+      squares += dot4(v[i]);
+    }
+    __syncwarp();
+    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(P) + shared.eps);
+#pragma unroll
+    for (uint32_t i = 0; i < kQuads; ++i) {
+      if (column(i) >= P) continue;
+      const float4 both = joined(scaled(v[i], factor, norm[i]), job.table_scale, entry[i], 0.70710678118654752f);
+      publish4(job.out + slice * P + column(i), both, version_tag(shared.serial, job.version));
     }
   }
 }
@@ -186,9 +212,10 @@ __device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
   if (start == StageStart::kVector) return vector_activations(stage);
   if (start == StageStart::kResidual) return residual_activations<1, false>(stage);
   if (start == StageStart::kWideResidual) return residual_activations<kTokenStreamPieces, false>(stage);
-  if (start == StageStart::kRuns) return run_activations(stage);
-  if (start == StageStart::kMixture) return residual_activations<1, true>(stage);
-  if (start == StageStart::kWideMixture) return residual_activations<kTokenStreamPieces, true>(stage);
+  if (start == StageStart::kEights) return eight_activations(stage);
+  if (start == StageStart::kRoutingResidual) return residual_activations<1, true>(stage);
+  if (start == StageStart::kAgain) return stream_activations(stage);
+  if (start == StageStart::kMixture) return mixture_activations(stage);
 }
 
 // Stages that are no products.
@@ -240,10 +267,7 @@ __device__ __forceinline__ void multiply(uint32_t product, uint32_t stage) {
   // would only take bandwidth from them.
   token_barrier();
   if (call.product() == kNoProduct) return other_stage(call.start(), stage);
-  if (call.has(StageCall::kRoutes | StageCall::kTakesFactors)) {
-    if (call.has(StageCall::kTakesFactors)) take_factors(stage);
-    if (call.has(StageCall::kRoutes) && threadIdx.x < 32) route(stage);
-  }
+  if (call.has(StageCall::kTakesFactors)) take_factors(stage);
   prepare(call.start(), stage);
   multiply(call.product(), stage);
 }

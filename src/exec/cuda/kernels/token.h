@@ -23,17 +23,16 @@ enum class TokenKind : uint32_t { kProduct, kAttention, kCombine, kPerLayerInput
 enum class TokenInput : uint32_t {
   kResidual,  // the residual stream after absorbing `in` (may be null), normalised
   kVector,    // TaggedWord
-  kRuns,      // TaggedRun
+  kEights,    // TaggedEight
   kSame,      // the activations of the stage before
 };
 
 enum class TokenOutput : uint32_t {
-  kVector,     // TaggedWord
-  kScalars,    // Tagged: exact
-  kGeglu,      // rows are gate and up: gelu(gate) * up, TaggedWord
-  kGegluRuns,  // the same, TaggedRun
-  kGeluTimes,  // gelu(result) * factors, TaggedWord
-  kLogits,     // softcap, plain floats
+  kVector,       // TaggedWord
+  kGeglu,        // rows are gate and up: gelu(gate) * up, TaggedWord
+  kGegluEights,  // the same, TaggedEight
+  kGeluTimes,    // gelu(result) * factors, TaggedWord
+  kLogits,       // softcap, plain floats
 };
 
 // How a product is multiplied.
@@ -44,7 +43,7 @@ enum class TokenWay : uint32_t {
 };
 
 constexpr bool is_geglu(TokenOutput output) {
-  return output == TokenOutput::kGeglu || output == TokenOutput::kGegluRuns;
+  return output == TokenOutput::kGeglu || output == TokenOutput::kGegluEights;
 }
 
 struct TokenPlanes {
@@ -88,7 +87,11 @@ struct TokenProduct {
   uint32_t expert_rows;     // GEGLU: gate rows of one expert
   uint32_t expert_steps;    // down: steps of one expert's rows
   uint32_t expert_inverse;  // down: 2^32 / (256 expert_steps), rounded up
-  const Tagged* router;     // logits that choose the experts; null: chosen before
+  // Logits that choose the experts of the GEGLU product after this one, which has the same fields. This one makes them,
+  // from the activations on their way; router_weights [experts_total][d]: null where there is nothing to make.
+  const float* router_weights;
+  const float* router_scale;  // of the columns
+  Tagged* router;
   uint32_t router_version;
   uint32_t experts_total;
   const float* expert_scale;

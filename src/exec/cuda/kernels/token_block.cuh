@@ -11,14 +11,14 @@ extern __shared__ __align__(128) unsigned char carat_token_bytes[];
 
 namespace carat::cuda {
 
-// A run of GEGLU's results until all of it is there.
-struct PendingRun {
-  float values[kTokenRun];
-  uint32_t made;  // tasks that have put theirs
+// Tasks of a block are at most a ring and the number of warps apart, and two of them at least make eight results.
+inline constexpr uint32_t kPendingEights = 32;
+static_assert(kTokenMaxSlots + kTokenWarps < (kPendingEights - 1) * (2 * kTokenEight / kTokenMostRows));
+// Results of GEGLU until the eight that travel together are there.
+struct PendingEights {
+  alignas(16) float values[kPendingEights][kTokenEight];
+  uint32_t made[kPendingEights];  // tasks that have put theirs
 };
-// Tasks of a block are at most a ring apart, and a run is at most 16 tasks.
-inline constexpr uint32_t kPendingRuns = 16;
-static_assert(kTokenMaxSlots + kTokenWarps < (kPendingRuns - 1) * (2 * kTokenRun / kTokenMostRows));
 
 // Sums of cuts of tasks until all of a task's are there. Units (cuts of tasks) that warps are at are at most a ring and
 // the number of warps apart: a warp that puts sums together has left its slot, but not taken its next.
@@ -35,10 +35,10 @@ struct TokenShared {
   uint64_t described[kTokenWindow];
   WindowStage window[kTokenWindow];
   TokenStage loading[kTokenLoaderWarps][2];  // of the warps that load weights
-  alignas(16) float sums[8 * kTokenWarps];
+  alignas(16) float sums[12 * kTokenWarps];
   float factors[kTokenMaxPle];  // of this block's rows of a kGeluTimes product
   float2 turns[kTokenMaxPairs];
-  PendingRun runs[kPendingRuns];
+  PendingEights eights;
   PendingCuts cuts;
   uint32_t expert_ids[kTokenMaxExpertsUsed];
   float expert_weights[kTokenMaxExpertsUsed];
@@ -47,7 +47,8 @@ struct TokenShared {
     uint32_t place, warp;
   } turn[kTokenWarps];
   uint32_t at[kTokenWarps];  // stages each warp has behind it
-  uint32_t routed;           // the stage whose experts were chosen last
+  uint32_t routed, weighed;  // the stages whose experts were chosen last, and whose weights were worked out
+  float stream_factor;       // what normalises the residual stream as it is
   uint32_t begun;            // stages begun
   // What does not change during a token.
   uint32_t region_begin, slots_begin;  // in carat_token_bytes
@@ -68,10 +69,10 @@ struct TokenShared {
     d = job.d, stage_count = job.stage_count, experts_used = job.experts_used;
     eps = job.eps, softcap = job.softcap, inverse_d = 1.0f / static_cast<float>(job.d), non_finite = job.non_finite;
     trace = blockIdx.x == 0 ? job.trace : nullptr;
-    routed = begun = 0;
+    routed = weighed = begun = 0;
     for (uint32_t& stages : at) stages = 0;
     for (Turn& next : turn) next = {0, 0};
-    for (PendingRun& run : runs) run.made = 0;
+    for (uint32_t& made : eights.made) made = 0;
     for (uint32_t& made : cuts.made) made = 0;
     for (uint64_t& barrier : described) barrier_init(shared_address(&barrier), 1);
     Ring(ring).init(job.memory.slots);

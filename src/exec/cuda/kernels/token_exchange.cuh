@@ -13,6 +13,10 @@
 // What reads them rounds to 15 bits per 16 values or to fp16 next, or adds them to something larger. Every word of such
 // a vector is written at least once a token, so that the word which is there before the awaited one is of one of the
 // last kTokenVersions versions. What is not (a share of attention that only long caches have) carries all bits.
+//
+// The results of GEGLU, the longest vectors, travel as eights: q = round(v / 2^e) of 14 bits with one exponent for
+// eight values, 16 bits each: q + 8192, and two bits that belong to the exponent (first four) or to the version (last
+// four).
 #include "exec/cuda/kernels/token.h"
 
 namespace carat::cuda {
@@ -124,26 +128,50 @@ __device__ __forceinline__ QuadWord load4_tagged(const TaggedQuad* at) {
   return v;
 }
 
-// A word of a run: 12 of its bytes and the tag.
-struct RunWord {
-  uint32_t a, b, c, tag;
-};
-__device__ __forceinline__ RunWord load_run_word(const TaggedRun* at, uint32_t word) {
-  uint64_t low, high;
-  asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
-               : "=l"(low), "=l"(high)
-               : "l"(at->words[word])
+// The exponent of eight values with this largest magnitude, as that of a float: of a fourth of q's unit. 255 where one
+// is not finite, which makes all of them NaN.
+__device__ __forceinline__ uint32_t eight_exponent(float largest) {
+  const uint32_t exponent = __float_as_uint(largest) >> 23;
+  return exponent == 255 ? 255 : max(exponent, 15u) - 14;
+}
+// The 16 bits of value `i`; `shared`: the byte of which it carries two.
+__device__ __forceinline__ uint32_t eight_field(float v, uint32_t exponent, uint32_t shared, uint32_t i) {
+  const float inverse = __uint_as_float((252 - min(exponent, 240u)) << 23);
+  const int q = min(__float2int_rn(v * inverse), 8191);  // what rounds up to 8192 loses half a unit
+  return static_cast<uint32_t>(q + 8192) << 2 | (shared >> i % 4 * 2 & 3);
+}
+__device__ __forceinline__ void publish_eight_word(TaggedEight* at, const ulonglong2& word) {
+  asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at),
+               "l"(word.x), "l"(word.y)
                : "memory");
-  return {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
-          static_cast<uint32_t>(high >> 32)};
 }
-__device__ __forceinline__ void publish_run_word(TaggedRun* at, uint32_t word, uint32_t a, uint32_t b, uint32_t c,
-                                                 uint32_t tag) {
-  const uint64_t low = static_cast<uint64_t>(b) << 32 | a, high = static_cast<uint64_t>(tag) << 32 | c;
-  asm volatile(
-      "{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at->words[word]),
-      "l"(low), "l"(high)
-      : "memory");
-}
+
+struct EightWord {
+  uint32_t words[4];
+  static constexpr uint32_t kShared = 0x00030003u;  // bits that belong to no value
+  __device__ void load(const TaggedEight* at) {
+    uint64_t low, high;
+    asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
+                 : "=l"(low), "=l"(high)
+                 : "l"(at)
+                 : "memory");
+    words[0] = static_cast<uint32_t>(low), words[1] = static_cast<uint32_t>(low >> 32);
+    words[2] = static_cast<uint32_t>(high), words[3] = static_cast<uint32_t>(high >> 32);
+  }
+  __device__ bool has(uint32_t tag) const {
+    const uint32_t low = (tag & 3) | (tag & 0xc) << 14, high = (tag >> 4 & 3) | (tag >> 4 & 0xc) << 14;
+    return (((words[2] ^ low) | (words[3] ^ high)) & kShared) == 0;
+  }
+  // 8388608 + 4 (q + 8192) is a float whose lower bits are the field's; the rest is exact.
+  __device__ void values(float (&v)[kTokenEight]) const {
+    const uint32_t bits = (words[0] & kShared) | (words[1] & kShared) << 4;
+    const float unit = __uint_as_float((bits | bits >> 14) << 23), zero = -(8388608.0f + 32768.0f) * unit;
+#pragma unroll
+    for (uint32_t i = 0; i < kTokenEight; ++i) {
+      const uint32_t field = __byte_perm(words[i / 2] & ~kShared, 0x4b000000u, i % 2 == 0 ? 0x7410 : 0x7432);
+      v[i] = fmaf(__uint_as_float(field), unit, zero);
+    }
+  }
+};
 
 }  // namespace carat::cuda

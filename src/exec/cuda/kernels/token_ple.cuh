@@ -4,55 +4,18 @@
 // rows for a block. Weights that few are in registers, as floats, before their input is there, and every thread
 // multiplies what it has: nothing is rounded and nothing laid out in between.
 #include "exec/cuda/kernels/token_residual.cuh"
+#include "exec/cuda/weights/unpack.cuh"
 
 namespace carat::cuda {
 
-// Four neighbouring weights of a row in a slot, from column `c` of step `cell` on. factor: of Q6_K, counted from the
-// slot's first.
-__device__ __forceinline__ float4 four_weights(Packing packing, const unsigned char* slot, const SlotLayout& layout,
-                                               uint32_t cell, uint32_t c, uint32_t factor) {
-  const auto read = [slot](auto type, uint32_t offset) {
-    return *reinterpret_cast<const decltype(type)*>(slot + offset);
-  };
-  if (packing == Packing::kF32) return read(float4{}, cell * kStep * 4 + c * 4);
-  if (packing == Packing::kF16 || packing == Packing::kBF16) {
-    const auto pairs = read(uint2{}, cell * kStep * 2 + c * 2);
-    if (packing == Packing::kBF16) {
-      return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
-                         __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
-    }
-    const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&pairs.x));
-    const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&pairs.y));
-    return make_float4(low.x, low.y, high.x, high.y);
-  }
-  // Weights (q - offset) * scale - minimum; a byte each.
-  const uint32_t block = c / 32, half = c % 32 / 16, within = c % 16;
-  const auto four = [](uint32_t bytes, float offset, float scale, float minimum) {
-    const auto one = [&](uint32_t q) { return (static_cast<float>(q) - offset) * scale - minimum; };
-    return make_float4(one(bytes & 0xffu), one(bytes >> 8 & 0xffu), one(bytes >> 16 & 0xffu), one(bytes >> 24));
-  };
-  if (packing == Packing::kQ8) {
-    const float scale = __half2float(read(__half{}, layout.scales + (cell * 8 + block) * 2));
-    return four(flip_tops(read(uint32_t{}, cell * 256 + (half * 8 + block) * 16 + within)), 128.0f, scale, 0.0f);
-  }
-  const uint32_t nibbles = read(uint32_t{}, cell * 128 + block * 16 + within) >> 4 * half & 0x0f0f0f0fu;
-  if (packing == Packing::kQ4) {
-    return four(nibbles, 8.0f, __half2float(read(__half{}, layout.scales + (cell * 8 + block) * 2)), 0.0f);
-  }
-  const uint32_t word = within / 4;
-  if (packing == Packing::kQ6K) {
-    const uint32_t tops = read(uint32_t{}, layout.high + (cell * 8 + block) * 8 + half * 4);
-    const auto scale = static_cast<float>(read(int8_t{}, layout.scales + cell * 16 + block * 2 + half));
-    const float all = __half2float(read(__half{}, layout.super + factor * 2));
-    return four(nibbles | DotQ6K::top_bits(tops, static_cast<int>(word)), 32.0f, all * scale, 0.0f);
-  }
-  float scale, minimum;
-  k_header(read(uint4{}, layout.scales + cell * 16), block, scale, minimum);
-  uint32_t q = nibbles;
-  if (packing == Packing::kQ5K) {
-    q |= DotQ5K::fifth_bits(read(uint32_t{}, layout.high + (cell * 8 + block) * 4), static_cast<int>(4 * half + word));
-  }
-  return four(q, 0.0f, scale, minimum);
+// The rows of a slot as a matrix. first_factor: of Q6_K, counted from the slot's first.
+__device__ __forceinline__ PackedView slot_view(const TokenProduct& p, const SlotLayout& layout,
+                                                const unsigned char* slot, uint32_t first_factor) {
+  PackedView view;
+  view.packing = p.packing;
+  view.quants = slot, view.high = slot + layout.high, view.scales = slot + layout.scales;
+  view.super = slot + layout.super + 2 * first_factor;
+  return view;
 }
 
 // The slot at a place of the ring, once it is full.
@@ -93,10 +56,9 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
     uint32_t slot;
     const unsigned char* weights = await_slot(shared, ring, turn.place + r, slot);
     if (mine) {
-      const uint32_t cell = column / kStep, c = column % kStep;
-      const uint32_t super = (now.list.first + r) * p.steps % 8 + cell;
-      row[r].low = four_weights(p.packing, weights, now.layout, cell, c, super);
-      row[r].high = four_weights(p.packing, weights, now.layout, cell, c + 4, super);
+      const PackedView view = slot_view(p, now.layout, weights, (now.list.first + r) * p.steps % 8);
+      row[r].low = unpack_four(view, column / kStep, column % kStep);
+      row[r].high = unpack_four(view, column / kStep, column % kStep + 4);
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8);
@@ -144,11 +106,9 @@ __device__ __noinline__ void ple_project(uint32_t stage) {
   if (task < now.list.count) {
     uint32_t slot;
     const unsigned char* from = await_slot(shared, ring, turn.place + task, slot);
-    const uint32_t super = (now.list.first + task) * kTokenProjectRows % 8 + row;
+    const PackedView view = slot_view(p, now.layout, from, (now.list.first + task) * kTokenProjectRows % 8);
 #pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) {
-      weights[i] = four_weights(p.packing, from, now.layout, row, 64 * i + 4 * lane, super);
-    }
+    for (uint32_t i = 0; i < kQuads; ++i) weights[i] = unpack_four(view, row, 64 * i + 4 * lane);
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8, 2 * kTokenWarps / kTokenProjectRows);
   }

@@ -366,30 +366,34 @@ struct TokenResults {
   }
 };
 
-// Rounds a run and hands it out. Who comes last does it, with the first half of a warp.
-__device__ __forceinline__ void publish_run(const TokenResults& to, PendingRun& run, uint32_t index) {
+// Rounds eight values and hands them out. Who comes last does it.
+__device__ __forceinline__ void publish_eight(const TokenResults& to, float (&values)[kTokenEight], uint32_t index) {
   const uint32_t lane = threadIdx.x % 32;
-  const float v = run.values[lane % kTokenRun];
+  const float v = values[lane % kTokenEight];
   float largest = fabsf(v);
 #pragma unroll
-  for (int offset = 8; offset > 0; offset /= 2) {
+  for (int offset = 4; offset > 0; offset /= 2) {
     largest = max_or_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   }
-  const uint32_t rounded = rounded_bits(v, levels_of(largest));
+  const uint32_t exponent = eight_exponent(largest);
   __syncwarp();
   // Over the values: all lanes have theirs.
-  auto* bytes = reinterpret_cast<unsigned char*>(run.values);
-  if (lane < kTokenRun) {
-    bytes[lane] = static_cast<unsigned char>(rounded >> 7);
-    bytes[kTokenRun + lane] = static_cast<unsigned char>(rounded & 0x7fu);
+  if (lane < kTokenEight) {
+    reinterpret_cast<uint16_t*>(values)[lane] =
+        static_cast<uint16_t>(eight_field(v, exponent, lane < kTokenEight / 2 ? exponent : to.tag, lane));
   }
-  // A NaN or infinity must stay visible: it makes the scale non-finite and with it every product.
-  if (lane == 0) run.values[8] = largest * (1.0f / kLevels);
   __syncwarp();
-  if (lane < 3) {
-    const auto* words = reinterpret_cast<const uint32_t*>(run.values) + 3 * lane;
-    publish_run_word(static_cast<TaggedRun*>(to.out) + index, lane, words[0], words[1], words[2], to.tag);
+  if (lane == 0) {
+    publish_eight_word(static_cast<TaggedEight*>(to.out) + index, *reinterpret_cast<const ulonglong2*>(values));
   }
+}
+
+// Of the experts whose weights are being multiplied, so they are chosen.
+__device__ __forceinline__ float expert_weight(const TokenShared& shared, uint32_t i) {
+  const uint32_t weighed = shared_address(&shared.weighed), routed = shared_address(&shared.routed);
+  while (read_shared(weighed) != read_shared(routed)) {
+  }
+  return __uint_as_float(read_shared(shared_address(shared.expert_weights + i)));
 }
 
 // gelu(gate) * up of a task: gates are with the lanes of the lower half, ups with those of the upper one.
@@ -397,7 +401,7 @@ template <uint32_t kRows>
 __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, const TokenResults& to, uint32_t task,
                                                float sum) {
   TokenShared& shared = token_shared();
-  constexpr uint32_t kTasks = 2 * kTokenRun / kRows;  // of a run
+  constexpr uint32_t kTasks = 2 * kTokenEight / kRows;  // that make eight results
   const uint32_t lane = threadIdx.x % 32, within = lane / (32 / kRows), index = task / kTasks;
   const bool holds = lane < 16 && lane % (32 / kRows) == 0;
   const float up = __shfl_xor_sync(0xffffffffu, sum, 16);
@@ -406,16 +410,17 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, const Toke
     if (holds) publish(static_cast<TaggedWord*>(to.out) + task * (kRows / 2) + within, value, to.tag);
     return;
   }
-  if (p.expert_rows != 0) value *= shared.expert_weights[task * (kRows / 2) / p.expert_rows];
-  PendingRun& run = shared.runs[index % kPendingRuns];
-  if (holds) run.values[task % kTasks * (kRows / 2) + within] = value;
+  if (p.expert_rows != 0) value *= expert_weight(shared, task * (kRows / 2) / p.expert_rows);
+  auto& values = shared.eights.values[index % kPendingEights];
+  uint32_t& made = shared.eights.made[index % kPendingEights];
+  if (holds) values[task % kTasks * (kRows / 2) + within] = value;
   __syncwarp();
   uint32_t before = 0;
-  if (lane == 0) before = count_up(run.made);
+  if (lane == 0) before = count_up(made);
   if (__shfl_sync(0xffffffffu, before, 0) != kTasks - 1) return;
   __syncwarp();
-  if (lane == 0) run.made = 0;
-  publish_run(to, run, index);
+  if (lane == 0) made = 0;
+  publish_eight(to, values, index);
 }
 
 // `sum`: of the lane's row of the task.
@@ -429,7 +434,6 @@ __device__ __forceinline__ void hand_out(const TokenProduct& p, const TokenResul
   if (threadIdx.x % (32 / kRows) != 0) return;
   const uint32_t within = threadIdx.x % 32 / (32 / kRows), row = task * kRows + within;
   if (to.output == TokenOutput::kVector) return publish(static_cast<TaggedWord*>(to.out) + row, sum, to.tag);
-  if (to.output == TokenOutput::kScalars) return publish(static_cast<Tagged*>(to.out) + row, sum, to.tag);
   if (to.output == TokenOutput::kLogits) {
     if (!isfinite(sum)) *shared.non_finite = 1;
     if (shared.softcap > 0.0f) sum = shared.softcap * tanhf(sum / shared.softcap);
@@ -494,12 +498,7 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
     task = unit * now.cuts_inverse >> 8;
     cut = unit - task * cuts;
   }
-  const bool routes = now.call.has(StageCall::kRoutes);
   token_barrier();
-  if (routes && threadIdx.x == 0) {
-    __threadfence_block();
-    *static_cast<volatile uint32_t*>(&shared.routed) = now.stage.number;
-  }
 #pragma unroll 1
   for (; unit < units; unit += warps) {
     const RingPlace place = place_at(turn.place + unit, slot_count, inverse);

@@ -90,12 +90,28 @@ struct EightWords {
     low = load4_tagged(at);
     high = load4_tagged(at + 4);
   }
+  __device__ bool have(uint32_t tag) const { return low.have(tag) && high.have(tag); }
+  __device__ Eight values() const { return {low.values(), high.values()}; }
   __device__ Eight await(const TaggedWord* at, uint32_t tag) {
-    while (!low.have(tag) || !high.have(tag)) {
+    while (!have(tag)) {
       pause_before_asking();
       load(at);
     }
-    return {low.values(), high.values()};
+    return values();
+  }
+};
+
+struct AwaitedEight {
+  EightWord word{};
+  __device__ void load(const TaggedEight* at) { word.load(at); }
+  __device__ Eight await(const TaggedEight* at, uint32_t tag) {
+    while (!word.has(tag)) {
+      pause_before_asking();
+      load(at);
+    }
+    float v[kTokenEight];
+    word.values(v);
+    return {make_float4(v[0], v[1], v[2], v[3]), make_float4(v[4], v[5], v[6], v[7])};
   }
 };
 
@@ -173,46 +189,78 @@ __device__ __forceinline__ bool warp_has(uint32_t piece, uint32_t width) {
   return kTokenThreadColumns * ((threadIdx.x & ~31u) + piece * kTokenThreads) < width;
 }
 
-// What the stream absorbs: one vector, or both branches of a mixture of experts, each normalised.
-template <uint32_t kPieces, bool kMixture>
-__device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, float eps, uint32_t serial,
-                                            const BlockSums& sums, Eight (&delta)[kPieces]) {
-  const auto* in = static_cast<const TaggedWord*>(p.in);
-  const uint32_t tag = version_tag(serial, p.in_version);
-  EightWords words[kPieces];
+// A block's rows of the router of a mixture of experts, in registers.
+template <bool kRouting>
+struct RouterRows {
+  __device__ RouterRows(const TokenProduct&, uint32_t) {}
+};
+template <>
+struct RouterRows<true> {
+  BlockSums sums;
+  Eight row[kTokenRouterRows] = {};
+  float part[4] = {};  // of each row: times the stream, times the delta
+  static_assert(2 * kTokenRouterRows <= 4);
+
+  __device__ RouterRows(const TokenProduct& p, uint32_t d) : sums(token_shared().sums + 4 * kTokenWarps) {
+    const uint32_t column = column_of(0);
+    if (column >= d) return;
+    const Eight scale = read_eight(p.router_scale + column);
 #pragma unroll
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    if (column_of(i) < d) words[i].load(in + column_of(i));
+    for (uint32_t r = 0; r < kTokenRouterRows; ++r) {
+      const uint32_t expert = blockIdx.x + r * gridDim.x;
+      if (expert < p.experts_total) row[r] = scaled(read_eight(p.router_weights + expert * d + column), 1.0f, scale);
+    }
   }
+  __device__ void add_old(const Eight& stream) {
 #pragma unroll
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    if (column_of(i) < d) delta[i] = words[i].await(in + column_of(i), tag);
+    for (uint32_t r = 0; r < kTokenRouterRows; ++r) part[2 * r] = dot_of(row[r], stream);
   }
-  if constexpr (!kMixture) return;
-  Eight other[kPieces] = {};
-  float squares[4] = {};
+  __device__ void add_delta(const Eight& e) {
 #pragma unroll
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    if (column_of(i) >= d) continue;
-    words[i].load(p.experts + column_of(i));
-    other[i] = words[i].await(p.experts + column_of(i), version_tag(serial, p.experts_version));
-    squares[0] += dot_of(delta[i], delta[i]);
-    squares[1] += dot_of(other[i], other[i]);
+    for (uint32_t r = 0; r < kTokenRouterRows; ++r) part[2 * r + 1] = dot_of(row[r], e);
   }
-  sums.put(squares);
-  token_barrier();
-  const float4 total = sums.take();
-  const float inverse_d = token_shared().inverse_d;
-  const float dense_factor = rsqrt_fast(total.x * inverse_d + eps),
-              expert_factor = rsqrt_fast(total.y * inverse_d + eps);
-#pragma unroll
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    if (column_of(i) >= d) continue;
-    const Eight dense = scaled(delta[i], dense_factor, read_eight(p.dense_norm + column_of(i)));
-    const Eight experts = scaled(other[i], expert_factor, read_eight(p.experts_norm + column_of(i)));
-    delta[i] = {sum_of(dense.low, experts.low), sum_of(dense.high, experts.high)};
+  __device__ void put() const { sums.put(part); }
+  // After the barrier, by all warps. A rounded logit could choose another expert: they travel exact.
+  __device__ void publish_logits(const TokenProduct& p, uint32_t serial, float f, float times) const {
+    if (threadIdx.x >= 32) return;
+    const float4 total = sums.take();
+    const uint32_t lane = threadIdx.x, expert = blockIdx.x + lane * gridDim.x;
+    if (lane >= kTokenRouterRows || expert >= p.experts_total) return;
+    const float logit = (lane == 0 ? total.x + f * total.y : total.z + f * total.w) * times;
+    publish(p.router + expert, logit, version_tag(serial, p.router_version));
   }
-}
+};
+
+// What a stage that changes the stream knows of it before what it absorbs is there. Piece 0 of a thread.
+struct StreamPlace {
+  uint32_t x;  // its address
+  float eps, inverse_d, scale;
+  bool normalises;
+  __device__ StreamPlace(const TokenShared& shared, const TokenProduct& p, bool absorbs)
+      : x(shared_address(token_stream() + column_of(0))),
+        eps(shared.eps),
+        inverse_d(shared.inverse_d),
+        scale(absorbs ? p.scale : 1.0f),
+        normalises(p.next_norm != nullptr) {
+    pin(x);
+  }
+  static constexpr uint32_t kNextPiece = kTokenThreads * kTokenThreadColumns * 4;  // bytes
+  __device__ Eight read(uint32_t piece) const {
+    return {load_shared_4_floats(x + piece * kNextPiece), load_shared_4_floats(x + piece * kNextPiece + 16)};
+  }
+  __device__ void write(uint32_t piece, const Eight& v) const {
+    const Eight kept = scaled(v, scale, same_eight(1.0f));
+    store_shared(x + piece * kNextPiece, kept.low);
+    store_shared(x + piece * kNextPiece + 16, kept.high);
+  }
+  __device__ float norm_of(float squares) const { return rsqrt_fast(squares * inverse_d + eps); }
+  // What the new stream, still without its scale, is multiplied with as activations. squares: of that.
+  __device__ float leave_factor(TokenShared& shared, float squares) const {
+    const float factor = norm_of(scale * scale * squares);
+    if (threadIdx.x == 0) shared.stream_factor = factor;
+    return normalises ? scale * factor : scale;
+  }
+};
 
 // Absorbs what the stream still has to absorb, and leaves its norm as activations.
 //
@@ -220,22 +268,19 @@ __device__ __forceinline__ void await_delta(const TokenProduct& p, uint32_t d, f
 // |x + f e|^2 = |x|^2 + 2 f x.e + f^2 |e|^2 with e = delta * weight and f the factor of the delta's norm.
 //
 // What is rounded is (x + f e) * norm: the stream's own factor and scale only scale the runs.
-template <uint32_t kPieces, bool kMixture>
+//
+// kRouting: logits of the experts are made besides. They are rows of weights times (x + f e), so what they need are two
+// more sums a row, and the rows are in registers before e is there.
+template <uint32_t kPieces, bool kRouting>
 __device__ __noinline__ void residual_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t d = shared.d;
-  const float eps = shared.eps, inverse_d = shared.inverse_d;
-  const bool absorbs = p.in != nullptr, normalises = p.next_norm != nullptr;
-  const float scale = absorbs ? p.scale : 1.0f;
+  const bool absorbs = p.in != nullptr;
   const ActivationKind kind(p.packing);
   const BlockSums sums(shared.sums);
-  uint32_t x_at = shared_address(token_stream() + column_of(0));
-  pin(x_at);
-  constexpr uint32_t kNextPiece = kTokenThreads * kTokenThreadColumns * 4;  // bytes of the stream
-  const auto read_stream = [&](uint32_t i) {
-    return Eight{load_shared_4_floats(x_at + i * kNextPiece), load_shared_4_floats(x_at + i * kNextPiece + 16)};
-  };
+  const StreamPlace x(shared, p, absorbs);
+  RouterRows<kRouting> router(p, d);
   const bool has_first = warp_has(0, p.steps * kStep);
   const ActivationPlace place(p.steps, column_of(0));
   // Without initial values, the compiler would keep them in local memory between calls.
@@ -244,124 +289,201 @@ __device__ __noinline__ void residual_activations(uint32_t stage) {
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
     if (column_of(i) >= d) continue;
-    norm[i] = normalises ? read_eight(p.next_norm + column_of(i)) : same_eight(1.0f);
+    norm[i] = x.normalises ? read_eight(p.next_norm + column_of(i)) : same_eight(1.0f);
     if (absorbs) weight[i] = read_eight(p.delta_norm + column_of(i));
-    const Eight stream = read_stream(i);
+    const Eight stream = x.read(i);
     part[0] += dot_of(stream, stream);
     if constexpr (kPieces == 1) old = stream;  // two would take too many registers
+    if constexpr (kRouting) router.add_old(stream);
   }
   if (absorbs) {
-    await_delta<kPieces, kMixture>(p, d, eps, shared.serial, BlockSums(shared.sums + 4 * kTokenWarps), e);
+    const auto* in = static_cast<const TaggedWord*>(p.in);
+    const uint32_t tag = version_tag(shared.serial, p.in_version);
+    EightWords words[kPieces];
+#pragma unroll
+    for (uint32_t i = 0; i < kPieces; ++i) {
+      if (column_of(i) < d) words[i].load(in + column_of(i));
+    }
+    bool there;
+    do {
+      there = true;
+#pragma unroll
+      for (uint32_t i = 0; i < kPieces; ++i) there = there && (column_of(i) >= d || words[i].have(tag));
+      if (there) break;
+      pause_before_asking();
+#pragma unroll
+      for (uint32_t i = 0; i < kPieces; ++i) {
+        if (column_of(i) < d) words[i].load(in + column_of(i));
+      }
+    } while (true);
+#pragma unroll
+    for (uint32_t i = 0; i < kPieces; ++i) {
+      if (column_of(i) < d) e[i] = words[i].values();
+    }
 #pragma unroll
     for (uint32_t i = 0; i < kPieces; ++i) {
       if (column_of(i) >= d) continue;
-      const Eight stream = kPieces == 1 ? old : read_stream(i);
+      const Eight stream = kPieces == 1 ? old : x.read(i);
       part[1] += dot_of(e[i], e[i]);
       e[i] = scaled(e[i], 1.0f, weight[i]);
       part[2] += dot_of(stream, e[i]);
       part[3] += dot_of(e[i], e[i]);
+      if constexpr (kRouting) router.add_delta(e[i]);
     }
   }
   __syncwarp();
   sums.put(part);
+  if constexpr (kRouting) router.put();
   token_barrier();
   const float4 total = sums.take();
-  const float f = absorbs ? rsqrt_fast(total.y * inverse_d + eps) : 0.0f;
-  const float squares = total.x + f * (2.0f * total.z + f * total.w);
-  const float times = normalises ? scale * rsqrt_fast(scale * scale * squares * inverse_d + eps) : scale;
+  const float f = absorbs ? x.norm_of(total.y) : 0.0f;
+  const float times = x.leave_factor(shared, total.x + f * (2.0f * total.z + f * total.w));
+  if constexpr (kRouting) router.publish_logits(p, shared.serial, f, times);
 #pragma unroll
   for (uint32_t i = 0; i < kPieces; ++i) {
     if (i == 0 ? !has_first : !warp_has(i, p.steps * kStep)) break;
     const uint32_t column = column_of(i);
     Eight v = same_eight(0.0f);
-    if (column < d) v = joined(kPieces == 1 ? old : read_stream(i), f, e[i], 1.0f);
+    if (column < d) v = joined(kPieces == 1 ? old : x.read(i), f, e[i], 1.0f);
     const Eight normed = scaled(v, 1.0f, norm[i]);
     if (i == 0) {
       store_activations(normed, times, kind.floats, kind.with_sums, place);
     } else {
       store_activations(normed, times, kind.floats, kind.with_sums, ActivationPlace(p.steps, column));
     }
-    if (!absorbs || column >= d) continue;
-    const Eight kept = scaled(v, scale, same_eight(1.0f));
-    store_shared(x_at + i * kNextPiece, kept.low);
-    store_shared(x_at + i * kNextPiece + 16, kept.high);
+    if (absorbs && column < d) x.write(i, v);
   }
 }
 
-// A vector as it is.
+// The same where both branches of a mixture of experts are absorbed, a and b, each normalised before their sum is. With
+// a and b after their own norms' weights, A and B after the sum's too, and f, g the factors of their norms:
+// |f a + g b|^2 = f^2 |a|^2 + 2 f g a.b + g^2 |b|^2, and so on: one reduction does again. Experts come last.
+__device__ __noinline__ void mixture_activations(uint32_t stage) {
+  TokenShared& shared = token_shared();
+  const TokenProduct& p = shared.window[stage].stage.product;
+  const uint32_t column = column_of(0);
+  const bool mine = column < shared.d, has_first = warp_has(0, p.steps * kStep);
+  const ActivationKind kind(p.packing);
+  const BlockSums sums(shared.sums), sums_of_dense(shared.sums + 4 * kTokenWarps),
+      sums_of_both(shared.sums + 8 * kTokenWarps);
+  const StreamPlace x(shared, p, true);
+  const ActivationPlace place(p.steps, column);
+  Eight old = {}, norm = {}, weight = {}, experts_norm = {}, a = {}, b = {}, dense = {};
+  float of_dense[4] = {}, of_experts[4] = {}, of_both[4] = {};
+  if (mine) {
+    norm = x.normalises ? read_eight(p.next_norm + column) : same_eight(1.0f);
+    weight = read_eight(p.delta_norm + column);
+    experts_norm = read_eight(p.experts_norm + column);
+    const Eight dense_norm = read_eight(p.dense_norm + column);
+    old = x.read(0);
+    EightWords words;
+    const auto* in = static_cast<const TaggedWord*>(p.in);
+    words.load(in + column);
+    a = words.await(in + column, version_tag(shared.serial, p.in_version));
+    of_dense[0] = dot_of(a, a);
+    dense = scaled(a, 1.0f, dense_norm);
+    of_dense[1] = dot_of(dense, dense);
+    a = scaled(dense, 1.0f, weight);
+    of_dense[2] = dot_of(old, a);
+    of_dense[3] = dot_of(a, a);
+    of_both[3] = dot_of(old, old);
+  }
+  __syncwarp();
+  sums_of_dense.put(of_dense);
+  if (mine) {
+    EightWords words;
+    words.load(p.experts + column);
+    b = words.await(p.experts + column, version_tag(shared.serial, p.experts_version));
+    of_experts[0] = dot_of(b, b);
+    const Eight experts = scaled(b, 1.0f, experts_norm);
+    of_experts[1] = dot_of(experts, experts);
+    of_both[0] = dot_of(dense, experts);
+    b = scaled(experts, 1.0f, weight);
+    of_experts[2] = dot_of(old, b);
+    of_experts[3] = dot_of(b, b);
+    of_both[1] = dot_of(a, b);
+  }
+  __syncwarp();
+  sums.put(of_experts);
+  sums_of_both.put(of_both);
+  token_barrier();
+  const float4 u = sums_of_dense.take(), v = sums.take(), both = sums_of_both.take();
+  const float f = x.norm_of(u.x), g = x.norm_of(v.x);
+  const float sum_factor = x.norm_of(f * f * u.y + 2.0f * f * g * both.x + g * g * v.y);
+  const float a_factor = f * sum_factor, b_factor = g * sum_factor;
+  const float squares = both.w + 2.0f * (a_factor * u.z + b_factor * v.z) + a_factor * a_factor * u.w +
+                        2.0f * a_factor * b_factor * both.y + b_factor * b_factor * v.w;
+  const float times = x.leave_factor(shared, squares);
+  if (!has_first) return;
+  const Eight stream = joined(joined(old, a_factor, a, 1.0f), b_factor, b, 1.0f);
+  store_activations(scaled(stream, 1.0f, norm), times, kind.floats, kind.with_sums, place);
+  if (mine) x.write(0, stream);
+}
+
+// Another norm of the stream as it was left by the last stage that read it.
+__device__ __noinline__ void stream_activations(uint32_t stage) {
+  const TokenShared& shared = token_shared();
+  const TokenProduct& p = shared.window[stage].stage.product;
+  const uint32_t d = shared.d, width = p.steps * kStep;
+  const ActivationKind kind(p.packing);
+  const float factor = p.next_norm != nullptr ? shared.stream_factor : 1.0f;
+#pragma unroll 1
+  for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
+    const uint32_t column = column_of(piece);
+    const ActivationPlace place(p.steps, column);
+    Eight v = same_eight(0.0f);
+    if (column < d) v = read_eight(token_stream() + column);
+    if (column < d && p.next_norm != nullptr) v = scaled(v, 1.0f, read_eight(p.next_norm + column));
+    store_activations(v, factor, kind.floats, kind.with_sums, place);
+  }
+}
+
+// Vectors that are rounded as they come, piece after piece. Pieces are made at about the same time: once one is there,
+// the next is asked for.
+// find(column): where a thread's piece comes from; kNowhere: it is zero.
+inline constexpr uint32_t kNowhere = 0xffffffffu;
+template <typename Words, typename Word, typename Find>
+__device__ __forceinline__ void piece_activations(const TokenProduct& p, const Word* in, uint32_t serial,
+                                                  const Find& find) {
+  const uint32_t tag = version_tag(serial, p.in_version), width = p.steps * kStep;
+  const ActivationKind kind(p.packing);
+  Words words;
+  uint32_t from = find(column_of(0));
+  if (from != kNowhere) words.load(in + from);
+#pragma unroll 1
+  for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
+    const ActivationPlace place(p.steps, column_of(piece));
+    const uint32_t following = find(column_of(piece + 1));
+    const Eight v = from != kNowhere ? words.await(in + from, tag) : same_eight(0.0f);
+    Words next;
+    if (following != kNowhere) next.load(in + following);
+    __syncwarp();
+    store_activations(v, 1.0f, kind.floats, kind.with_sums, place);
+    words = next, from = following;
+  }
+}
+
 __device__ __noinline__ void vector_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
-  const uint32_t tag = version_tag(shared.serial, p.in_version), width = p.steps * kStep;
   const auto* in = static_cast<const TaggedWord*>(p.in);
-  const ActivationKind kind(p.packing);
-  EightWords words;
-  if (column_of(0) < p.columns) words.load(in + column_of(0));
-#pragma unroll 1
-  for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
-    const uint32_t column = column_of(piece), following = column_of(piece + 1);
-    const ActivationPlace place(p.steps, column);
-    EightWords next;
-    if (following < p.columns) next.load(in + following);
-    const Eight v = column < p.columns ? words.await(in + column, tag) : same_eight(0.0f);
-    __syncwarp();
-    store_activations(v, 1.0f, kind.floats, kind.with_sums, place);
-    words = next;
-  }
+  const uint32_t columns = p.columns;
+  piece_activations<EightWords>(p, in, shared.serial,
+                                [&](uint32_t column) { return column < columns ? column : kNowhere; });
 }
 
-// A run of 16 values as it travels.
-struct RunWords {
-  RunWord first, second, third;
-  __device__ void await(const TaggedRun* from, uint32_t tag) {
-    while (true) {
-      first = load_run_word(from, 0), second = load_run_word(from, 1), third = load_run_word(from, 2);
-      if (first.tag == tag && second.tag == tag && third.tag == tag) return;
-      pause_before_asking();
-    }
-  }
-};
-
-// The results of GEGLU, rounded by who made them. In the experts' down product the experts in use stand one after the
-// other, each padded to whole steps, so that one product adds them up.
-__device__ __noinline__ void run_activations(uint32_t stage) {
+// The results of GEGLU. In the experts' down product the experts in use stand one after the other, each padded to whole
+// steps, so that one product adds them up.
+__device__ __noinline__ void eight_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
-  const TokenActivations to = activations_at(token_region(), p.steps);
-  const uint32_t tag = version_tag(shared.serial, p.in_version), runs = p.steps * kStepRuns;
-  const auto* in = static_cast<const TaggedRun*>(p.in);
-  const ActivationKind kind(p.packing);
-#pragma unroll 1
-  for (uint32_t run = threadIdx.x; run < runs; run += kTokenThreads) {
-    const uint32_t expert = p.expert_steps == 0 ? 0 : __umulhi(run * kTokenRun, p.expert_inverse);
-    const uint32_t within = run - expert * p.expert_steps * kStepRuns;
-    RunWords words{};
-    if (within * kTokenRun < p.columns) words.await(in + expert * (p.columns / kTokenRun) + within, tag);
-    const uint4 high = make_uint4(words.first.a, words.first.b, words.first.c, words.second.a);
-    const uint4 low = make_uint4(words.second.b, words.second.c, words.third.a, words.third.b);
-    const float scale = __uint_as_float(words.third.c);
-    const uint32_t step = run / kStepRuns, place = run % 2 * 8 + run % kStepRuns / 2;
-    if (kind.floats) {
-      float* values = to.values + run * kTokenRun;
-      const auto value = [&](uint32_t h, uint32_t l, uint32_t i) {
-        return scale * static_cast<float>(128 * static_cast<int8_t>(h >> 8 * i) + static_cast<int>(l >> 8 * i & 0xff));
-      };
-      const uint32_t hs[4] = {high.x, high.y, high.z, high.w}, ls[4] = {low.x, low.y, low.z, low.w};
-#pragma unroll
-      for (uint32_t w = 0; w < 4; ++w) {
-        reinterpret_cast<float4*>(values)[w] =
-            make_float4(value(hs[w], ls[w], 0), value(hs[w], ls[w], 1), value(hs[w], ls[w], 2), value(hs[w], ls[w], 3));
-      }
-      continue;
-    }
-    to.words[step * kStepQuads + place] = high;
-    to.words[step * kStepQuads + kStepRuns + place] = low;
-    to.scales[step * kStepRuns + place] = scale;
-    if (kind.with_sums) {
-      const uint4 ones = make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u);
-      to.sums[step * kStepRuns + place] = scale * static_cast<float>(128 * dot16(high, ones, 0) + dot16(low, ones, 0));
-    }
-  }
+  const auto* in = static_cast<const TaggedEight*>(p.in);
+  const uint32_t columns = p.columns, inverse = p.expert_inverse, padded = p.expert_steps * kStep;
+  const uint32_t width = p.steps * kStep;
+  piece_activations<AwaitedEight>(p, in, shared.serial, [&](uint32_t column) {
+    const uint32_t expert = padded == 0 ? 0 : __umulhi(column, inverse), within = column - expert * padded;
+    return column < width && within < columns ? (expert * columns + within) / kTokenEight : kNowhere;
+  });
 }
 
 }  // namespace carat::cuda

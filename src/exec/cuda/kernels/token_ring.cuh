@@ -99,10 +99,11 @@ enum class StageStart : uint8_t {
   kNothing,  // no share of attention, or the activations of the stage before
   kResidual,
   kWideResidual,
+  kRoutingResidual,
+  kAgain,
   kMixture,
-  kWideMixture,
   kVector,
-  kRuns,
+  kEights,
   kAttention256,
   kAttention512,
   kDeepAttention,
@@ -117,7 +118,7 @@ enum class StageStart : uint8_t {
 struct StageCall {
   uint32_t bits;
   static constexpr uint32_t kIdle = 1u << 16;  // nothing
-  static constexpr uint32_t kRoutes = 1u << 17, kTakesFactors = 1u << 18;
+  static constexpr uint32_t kTakesFactors = 1u << 17;
   __device__ StageStart start() const { return static_cast<StageStart>(bits & 0xffu); }
   __device__ uint32_t product() const { return bits >> 8 & 0xffu; }  // product_code(), or kNoProduct
   __device__ bool has(uint32_t flags) const { return (bits & flags) != 0; }
@@ -248,9 +249,8 @@ class WeightLoader {
         load_cache(stage.attention, share, sequence);
       }
       if (stage.kind != TokenKind::kProduct) continue;
-      if (stage.product.router != nullptr) {
-        while (*routed < stage.number) {
-        }
+      if (stage.product.expert_rows != 0) {
+        while (*routed < stage.number) __nanosleep(20);
         __threadfence_block();
         __syncwarp();
       }

@@ -84,14 +84,11 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
 // How many warps fill the ring and empty it, and how many copies are under way. All of it measured on an H200.
 // In short layers it is the slowest copy that counts, not how much is copied together: two warps, and three slots of
 // four bits, whose products take longer, or five of others. Long layers want three warps and some 64 KB. Experts cannot
-// be loaded before they are chosen, so they are in a hurry, and all warps take part in all products.
+// be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
   constexpr uint32_t kSlotsForAllWarps = 12;  // with fewer, some would only wait for slots
   constexpr uint32_t kBytesUnderWay = 64 * 1024;
-  if (has_experts(products)) {
-    memory.geglu_warps = kTokenWarps;
-    return;
-  }
+  if (has_experts(products)) return;
   if (memory.slots < kSlotsForAllWarps) memory.warps = kTokenWarps / 2;
   if (!short_layers(products, blocks)) {
     memory.under_way = kBytesUnderWay / memory.slot_bytes;

@@ -23,6 +23,7 @@ inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
 inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
 inline constexpr uint32_t kTokenGateRows = 3;     // of a block at most, where the per-layer gate is in registers
 inline constexpr uint32_t kTokenProjectRows = 4;  // of a task, where the per-layer projection is
+inline constexpr uint32_t kTokenRouterRows = 2;   // of a block at most, of a mixture's router
 inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kinds of layers together
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
@@ -44,13 +45,13 @@ struct alignas(8) Tagged {  // exact
 struct alignas(16) TaggedQuad {  // four values of 24 bits, and all bits of the version
   uint32_t words[4];
 };
-struct alignas(16) TaggedRun {  // 16 values, rounded as products want them
-  uint32_t words[3][4];
+struct alignas(16) TaggedEight {  // eight values of 14 bits, their exponent and 8 bits of the version
+  uint32_t words[4];
 };
-inline constexpr uint32_t kTokenRun = 16;
-// Results of GEGLU up to that many travel as words, so that blocks may divide them anywhere; longer ones as runs, which
-// are three quarters as long and rounded already.
-inline constexpr uint32_t kTokenMostWords = 12288;
+inline constexpr uint32_t kTokenEight = 8;
+// Results of GEGLU up to that many travel as words, so that blocks may divide them anywhere; longer ones as eights,
+// which are half as long.
+inline constexpr uint32_t kTokenMostWords = 4096;
 inline constexpr uint32_t kTokenVersions = 255;  // of a buffer in a token at most
 
 // The weights of one product.
