@@ -3,20 +3,11 @@
 // Device code: which experts a row goes to (spec 3.6), decided by one warp.
 #include "exec/cuda/kernels/activation.cuh"
 #include "exec/cuda/kernels/moe.h"
+#include "exec/cuda/kernels/ordered.cuh"
 
 namespace carat::cuda {
 
 inline constexpr uint32_t kLaneExperts = kMaxExperts / 32;
-
-// Numbers as integers of the same order, all larger than that of a NaN: 0.
-__device__ __forceinline__ uint32_t ordered_bits(float v) {
-  const uint32_t bits = __float_as_uint(v);
-  return isnan(v) ? 0 : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ float from_ordered_bits(uint32_t ordered) {
-  if (ordered == 0) return __int_as_float(0x7fc00000);
-  return __uint_as_float((ordered >> 31) != 0 ? ordered & 0x7fffffffu : ~ordered);
-}
 
 // Softmax over all experts, the `used` most probable (equal ones: the lower expert first), renormalised, times the
 // expert's scale. logits[i]: of expert lane + 32 i, as far as there are so many. Lane s gets the s-th expert, which it
@@ -25,9 +16,13 @@ template <typename Chosen>
 __device__ __forceinline__ float choose_experts(const float (&logits)[kLaneExperts], uint32_t experts, uint32_t used,
                                                 const float* expert_scale, const Chosen& chosen) {
   const uint32_t lane = threadIdx.x % 32;
-  uint32_t left[kLaneExperts];  // those that were not chosen yet
+  uint32_t left[kLaneExperts];  // those that were not chosen yet; 0, which no number has: none, or NaN
 #pragma unroll
-  for (uint32_t i = 0; i < kLaneExperts; ++i) left[i] = lane + 32 * i < experts ? ordered_bits(logits[i]) : 0;
+  for (uint32_t i = 0; i < kLaneExperts; ++i) left[i] = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < kLaneExperts; ++i) {
+    if (lane + 32 * i < experts && !isnan(logits[i])) left[i] = ordered_key(logits[i]);
+  }
   uint32_t mine = 0, my_expert = 0, top = 0;
 #pragma unroll 1
   for (uint32_t s = 0; s < used; ++s) {
@@ -51,7 +46,8 @@ __device__ __forceinline__ float choose_experts(const float (&logits)[kLaneExper
     if (lane == s) mine = most, my_expert = expert;
   }
   chosen(my_expert);
-  const float largest = from_ordered_bits(top);
+  const auto value = [](uint32_t key) { return key == 0 ? __int_as_float(0x7fc00000) : key_value(key); };
+  const float largest = value(top);
   float sum = 0.0f;
 #pragma unroll
   for (uint32_t i = 0; i < kLaneExperts; ++i) {
@@ -59,7 +55,7 @@ __device__ __forceinline__ float choose_experts(const float (&logits)[kLaneExper
     if (lane + 32 * i < experts && p >= 0.0f) sum += p;
   }
   sum = warp_sum(sum);
-  const float probability = lane < used ? expf(from_ordered_bits(mine) - largest) / sum : 0.0f;
+  const float probability = lane < used ? expf(value(mine) - largest) / sum : 0.0f;
   const float chosen_sum = warp_sum(probability);
   return probability / fmaxf(chosen_sum, 6.103515625e-5f) * (lane < used ? expert_scale[my_expert] : 0.0f);
 }

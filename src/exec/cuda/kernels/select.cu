@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "exec/cuda/device/launch.h"
+#include "exec/cuda/kernels/ordered.cuh"
 
 namespace carat::cuda {
 namespace {
@@ -29,15 +30,6 @@ struct SelectShape {
   uint32_t groups;
   uint32_t block_tiles;  // of a block: a multiple of group_tiles
 };
-
-// Larger float, larger key.
-__device__ __forceinline__ uint32_t ordered_key(float v) {
-  const uint32_t bits = __float_as_uint(v);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ float key_value(uint32_t key) {
-  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
-}
 
 // Columns first ... first + 3 of a row; those beyond V are as small as can be.
 __device__ __forceinline__ float4 load_logits(const float* row, uint32_t first, uint32_t V) {

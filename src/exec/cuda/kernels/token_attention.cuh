@@ -6,11 +6,12 @@
 // the fragments:
 //   scores   warp w: keys 8 (w / 2) ..., half w % 2 of the head's dimensions; K goes from memory to B fragments as it
 //            lies, because the order of the dimensions does not matter as long as Q's is the same
-//   softmax  warp h: head h
-//   output   warp w: a sixteenth of the dimensions, all 64 keys; V's fragments are pairs of keys, put together from
-//            two loads
+//   softmax  warp h: head h, without the sum
+//   output   warp w: a sixteenth of the dimensions, all 64 keys, and the sum of the chances; V's fragments are pairs
+//            of keys, put together from two loads
 // and where it has many, they come through the ring (token_attention_deep.cuh). Where several blocks share a KV head, a
 // second stage puts their results together.
+#include "exec/cuda/kernels/ordered.cuh"
 #include "exec/cuda/kernels/token_attention_deep.cuh"
 
 namespace carat::cuda {
@@ -22,7 +23,7 @@ struct TokenAttentionShared {
   alignas(16) unsigned char q[kTokenMaxHeads * (512 * 2 + kQueryPad)];  // [16] rows of hd halves
   alignas(16) float scores[2 * kTokenMaxHeads * kScoreStride];          // of either half of the dimensions
   alignas(16) __half chance[kTokenMaxHeads * kChanceStride];
-  float largest[kTokenMaxHeads], sum[kTokenMaxHeads], keep[kTokenMaxHeads];
+  float largest[kTokenMaxHeads], keep[kTokenMaxHeads];
   alignas(16) __half newest_key[512];  // the token's own
   alignas(16) __half newest_value[512];
 };
@@ -44,6 +45,12 @@ __device__ __forceinline__ uint32_t load_cache_4(const __half* p) {
   return v;
 }
 
+__device__ __forceinline__ float reciprocal(float v) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return inverse;
+}
+
 template <int kHd>
 struct TokenAttentionBlock {
   static constexpr uint32_t kQueryRow = kHd * 2 + kQueryPad;  // bytes
@@ -60,9 +67,7 @@ struct TokenAttentionBlock {
   // Before the first tile. What belongs to heads that the group does not have is left as it lies: heads do not mix, and
   // nobody looks at theirs.
   __device__ void begin() const {
-    if (threadIdx.x >= kTokenMaxHeads) return;
-    s.largest[threadIdx.x] = -INFINITY;
-    s.sum[threadIdx.x] = 0.0f;
+    if (threadIdx.x < kTokenMaxHeads) s.largest[threadIdx.x] = -INFINITY;
   }
 
   using Keys = uint4[kScoreChunks];
@@ -167,27 +172,21 @@ struct TokenAttentionBlock {
       const float score = s.scores[warp * kScoreStride + key] + s.scores[(kTokenMaxHeads + warp) * kScoreStride + key];
       v[i] = tile * kTileKeys + key <= share.newest ? score * kLog2E : -INFINITY;
     }
-    float largest = fmaxf(v[0], v[1]);
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1)
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
-    const float before = s.largest[warp], now = fmaxf(before, largest);
-    const float p0 = exp2_fast(v[0] - now), p1 = exp2_fast(v[1] - now);
-    const float total = warp_sum(p0 + p1);
-    s.chance[warp * kChanceStride + lane] = __float2half_rn(p0);
-    s.chance[warp * kChanceStride + lane + 32] = __float2half_rn(p1);
+    const float before = s.largest[warp];
+    const float now = fmaxf(before, key_value(__reduce_max_sync(0xffffffffu, ordered_key(fmaxf(v[0], v[1])))));
+    s.chance[warp * kChanceStride + lane] = __float2half_rn(exp2_fast(v[0] - now));
+    s.chance[warp * kChanceStride + lane + 32] = __float2half_rn(exp2_fast(v[1] - now));
     __syncwarp();
     if (lane == 0) {
-      const float keep = exp2_fast(before - now);
-      s.keep[warp] = keep;
-      s.sum[warp] = s.sum[warp] * keep + total;
+      s.keep[warp] = exp2_fast(before - now);
       s.largest[warp] = now;
     }
   }
 
   using Fragment = float[kLaneDims][4];
+  using Sums = float[4];  // of the chances, by a product with ones: 0 of head g, 2 of head g + 8
 
-  __device__ void add_values(const Values& v, Fragment& out) const {
+  __device__ void add_values(const Values& v, Fragment& out, Sums& sums) const {
     const uint32_t g = lane / 4, t = lane % 4;
     const float keep[2] = {s.keep[g], share.group > 8 ? s.keep[g + 8] : 1.0f};
 #pragma unroll
@@ -195,6 +194,7 @@ struct TokenAttentionBlock {
       out[j][0] *= keep[0], out[j][1] *= keep[0];
       out[j][2] *= keep[1], out[j][3] *= keep[1];
     }
+    sums[0] *= keep[0], sums[2] *= keep[1];
 #pragma unroll
     for (int step = 0; step < static_cast<int>(kKeySteps); ++step) {
       const __half* p = s.chance + g * kChanceStride + 16 * step + 2 * t;
@@ -207,23 +207,27 @@ struct TokenAttentionBlock {
         multiply_add(out[j], chance, __byte_perm(v[step][0][j / 2], v[step][1][j / 2], half),
                      __byte_perm(v[step][2][j / 2], v[step][3][j / 2], half));
       }
+      constexpr uint32_t kOnes = 0x3c003c00u;
+      multiply_add(sums, chance, kOnes, kOnes);
     }
   }
 
   // Column n of out[j] is dimension n * kLaneDims + j of the warp's, and a lane holds columns 2 t and 2 t + 1.
-  __device__ void hand_out(const Fragment& out, const AttentionResults& results) const {
+  __device__ void hand_out(const Fragment& out, const Sums& sums, const AttentionResults& results) const {
     const uint32_t g = lane / 4, dim = warp * (kHd / 16) + lane % 4 * 2 * kLaneDims;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const uint32_t head = g + 8 * row;
       if (head >= share.group) continue;
-      const float factor = results.whole ? 1.0f / s.sum[head] : 1.0f;
+      const float factor = results.whole ? reciprocal(sums[2 * row]) : 1.0f;
       const auto value = [&](int i) { return out[i % kLaneDims][2 * row + i / kLaneDims] * factor; };
 #pragma unroll
       for (int q = 0; q < kLaneDims / 2; ++q) {
         results.publish_quad((head * kHd + dim) / 4 + q,
                              make_float4(value(4 * q), value(4 * q + 1), value(4 * q + 2), value(4 * q + 3)));
       }
+      if (results.whole || warp != 0 || lane % 4 != 0) continue;
+      publish_stats(a, share.kv_head * share.group + head, share.split, s.largest[head], sums[2 * row], results.tag);
     }
   }
 };
@@ -242,45 +246,40 @@ __device__ __noinline__ void attend_short(uint32_t stage) {
   const Block block{a, s, share, a.kv.k + plane, a.kv.v + plane, threadIdx.x / 32, threadIdx.x % 32};
   const uint32_t first = share.first, end = share.end;
   const bool newest = a.owns && share.split + 1 == share.splits;
-  // The first tile's keys and values are on their way while the queries are waited for; the token's own follow.
+  // The first tile's keys and values are on their way while the queries are waited for; the token's own follow. The
+  // queries are asked for before the values, which are many.
   constexpr bool kEarly = kHd == 256;  // larger heads' would not fit the registers
   typename Block::Keys k;
   typename Block::Values v;
-  if constexpr (kEarly) {
-    block.load_keys(first, k);
-    block.load_values(first, v);
-  }
+  if constexpr (kEarly) block.load_keys(first, k);
   __half* value = s.newest_value;
   const TokenHeads<kHd, Block::kQueryRow> heads{a,     share,  shared,     s.q,       s.newest_key,
                                                 value, newest, block.warp, block.lane};
-  heads.prepare();
+  heads.prepare([&] {
+    if constexpr (kEarly) block.load_values(first, v);
+  });
   // Layers that share this cache read it from other SMs.
   if (a.lends && (heads.makes_key() || heads.makes_value())) __threadfence();
   block.begin();
   typename Block::Fragment out{};
+  typename Block::Sums sums{};
   token_barrier();
 #pragma unroll 1
   for (uint32_t tile = first; tile < end; ++tile) {
     if (!kEarly || tile > first) block.load_keys(tile, k);
     if (kEarly && tile > first) block.load_values(tile, v);
-    if (kEarly && newest && tile + 1 == end) {
-      block.take_newest(k);
-      block.take_newest(v);
-    }
+    const bool own = kEarly && newest && tile + 1 == end;
+    if (own) block.take_newest(k);
     block.score(k);
     if constexpr (!kEarly) block.load_values(tile, v);
     token_barrier();
     block.soften(tile);
+    if (own) block.take_newest(v);  // most warps have nothing else to do
     token_barrier();
-    block.add_values(v, out);
+    block.add_values(v, out, sums);
     // The next tile's scores are not read, nor its chances written, before the barrier between them.
   }
-  const AttentionResults results(a, share, shared.serial);
-  block.hand_out(out, results);
-  if (!results.whole && threadIdx.x < share.group) {
-    publish_stats(a, share.kv_head * share.group + threadIdx.x, share.split, s.largest[threadIdx.x], s.sum[threadIdx.x],
-                  results.tag);
-  }
+  block.hand_out(out, sums, AttentionResults(a, share, shared.serial));
 }
 
 // How a block takes its share of an attention stage, and the code for it.

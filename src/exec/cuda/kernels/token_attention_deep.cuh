@@ -288,7 +288,7 @@ __device__ __noinline__ void attend_deep(uint32_t stage) {
   RingPlace place = place_at(shared.turn[block.warp].place, shared.slot_count, shared.slot_inverse);
   const TokenHeads<Block::kHd, Block::kRow> heads{
       a, share, shared, s.q, s.newest_key, s.newest_value, block.newest, block.warp, block.lane};
-  heads.prepare();
+  heads.prepare([] {});
   token_barrier();
   if (block.warp < kScoringWarps) {
     block.score_tiles(place);

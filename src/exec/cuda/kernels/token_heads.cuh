@@ -71,8 +71,12 @@ struct TokenHeads {
 
   // Head `index` of the QKV product, normalised and (unless it is a value) rotated, to `to` and, unless it is null, to
   // `copy`. A lane holds pairs of dimensions (j, j + hd / 2), four neighbouring ones at a time. Weights and angles are
-  // there before the head is; the norm's factor, which takes longest, comes last.
-  __device__ void head(uint32_t index, const float* norm, bool rotate, uint32_t tag, __half* to, __half* copy) const {
+  // there before the head is; the norm's factor, which takes longest, comes last. `meanwhile` is called once it has
+  // been asked for.
+  template <typename Meanwhile>
+  __device__ void head(uint32_t index, const float* norm, bool rotate, __half* to, __half* copy,
+                       const Meanwhile& meanwhile) const {
+    const uint32_t tag = version_tag(shared.serial, a.qkv_version);
     constexpr int kRuns = kHd / 256;
     const auto column = [&](int i) { return 4 * lane + 128 * (i / 2) + i % 2 * (kHd / 2); };
     float4 weight[2 * kRuns];
@@ -92,14 +96,19 @@ struct TokenHeads {
       }
     }
     FourWords words[2 * kRuns];
-    bool ready;
-    do {
-      ready = true;
+    const auto ask = [&] {
 #pragma unroll
       for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged(a.qkv + index * kHd + column(i));
+    };
+    const auto there = [&] {
+      bool all = true;
 #pragma unroll
-      for (int i = 0; i < 2 * kRuns; ++i) ready = ready && words[i].have(tag);
-    } while (!ready);
+      for (int i = 0; i < 2 * kRuns; ++i) all = all && words[i].have(tag);
+      return all;
+    };
+    ask();
+    meanwhile();
+    while (!there()) ask();
     __syncwarp();
     float squares = 0.0f;
 #pragma unroll
@@ -130,25 +139,32 @@ struct TokenHeads {
   __device__ bool makes_key() const { return newest && warp == kKeyWarp; }
   __device__ bool makes_value() const { return newest && warp == kValueWarp; }
 
-  // The key and value also go to the cache.
-  __device__ void prepare() const {
-    const bool own = makes_key() || makes_value();
+  // The token's own key or value, which also goes to the cache.
+  template <typename Meanwhile>
+  __device__ void own_head(const Meanwhile& meanwhile) const {
+    const bool value = makes_value();
+    const uint32_t index = a.shape.H + (value && !a.v_from_k ? a.shape.Hkv : 0) + share.kv_head;
+    __half* copy =
+        (value ? a.kv.v : a.kv.k) +
+        (static_cast<uint64_t>(shared.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots + share.slot) * kHd;
+    head(index, a.k_norm, !value, value ? newest_value : newest_key, copy, meanwhile);
+  }
+  template <typename Meanwhile>
+  __device__ void query_head(uint32_t query, const Meanwhile& meanwhile) const {
+    head(share.kv_head * share.group + query, a.q_norm, true, reinterpret_cast<__half*>(queries + query * kQueryRow),
+         nullptr, meanwhile);
+  }
+
+  // `meanwhile`: what every warp does while its head is on its way.
+  template <typename Meanwhile>
+  __device__ void prepare(const Meanwhile& meanwhile) const {
+    if (makes_key() || makes_value()) return own_head(meanwhile);
     // The other warps take queries, in order, and a second one where warps run out.
     uint32_t query = newest && warp > kValueWarp ? warp - 2 : warp;
-#pragma unroll 1
-    do {
-      if (!own && query >= share.group) return;
-      uint32_t index = share.kv_head * share.group + query;
-      __half *to = reinterpret_cast<__half*>(queries + query * kQueryRow), *copy = nullptr;
-      if (own) {
-        index = a.shape.H + (makes_value() && !a.v_from_k ? a.shape.Hkv : 0) + share.kv_head;
-        to = makes_value() ? newest_value : newest_key;
-        copy = (makes_value() ? a.kv.v : a.kv.k) +
-               (static_cast<uint64_t>(shared.sequence * a.shape.Hkv + share.kv_head) * a.kv.slots + share.slot) * kHd;
-      }
-      head(index, own ? a.k_norm : a.q_norm, !makes_value(), version_tag(shared.serial, a.qkv_version), to, copy);
-      query += newest ? kTokenWarps - 2 : kTokenWarps;
-    } while (!own);
+    if (query >= share.group) return meanwhile();
+    query_head(query, meanwhile);
+    query += newest ? kTokenWarps - 2 : kTokenWarps;
+    if (query < share.group) query_head(query, [] {});
   }
 };
 
