@@ -101,6 +101,7 @@ struct EightWords {
   }
 };
 
+// Eight values that travel together, likewise.
 struct AwaitedEight {
   EightWord word{};
   __device__ void load(const TaggedEight* at) { word.load(at); }
@@ -355,9 +356,10 @@ __device__ __noinline__ void residual_activations(uint32_t stage) {
   }
 }
 
-// The same where both branches of a mixture of experts are absorbed, a and b, each normalised before their sum is. With
-// a and b after their own norms' weights, A and B after the sum's too, and f, g the factors of their norms:
-// |f a + g b|^2 = f^2 |a|^2 + 2 f g a.b + g^2 |b|^2, and so on: one reduction does again. Experts come last.
+// The same where both branches of a mixture of experts are absorbed, each normalised before their sum is. `dense` and
+// `experts` are what they are after their own norms' weights, a and b after the sum's too. With f, g the factors of
+// their norms |f dense + g experts|^2 = f^2 |dense|^2 + 2 f g dense.experts + g^2 |experts|^2, and so on: one reduction
+// does again. Experts come last.
 __device__ __noinline__ void mixture_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
