@@ -370,6 +370,8 @@ TEST(Plan, TheTokenKernelRunsSingleRowsWhereItWasMeasured) {
   for (const char* preset : {"e2b", "12b", "26b-a4b", "31b"}) {
     EXPECT_TRUE(make_plan(model_of(preset, "q4_0"), made_up_gpu(90, 141), request_of(4096)).use_token) << preset;
   }
+  EXPECT_FALSE(make_plan(model_of("26b-a4b", "q4_0"), made_up_gpu(90, 141, 63), request_of(4096)).use_token)
+      << "a block has at most two rows of the router";
 }
 
 std::string refusal(const GpuFacts& gpu, std::string_view kernels, ErrorCode code) {

@@ -12,7 +12,7 @@ constexpr uint32_t kH200Shared = 232448, kBlocks = 132;
 
 // The products of a layer of E4B and its LM head.
 std::vector<TokenWeights> e4b(Packing packing) {
-  return {{packing, 3072, 1, 10, 10},  {packing, 2560, 1, 8, 8},  {packing, 20480, 32, 10, 10},
+  return {{packing, 3072, 1, 10, 10},  {packing, 2560, 1, 8, 8},  {packing, 20480, 16, 10, 10},
           {packing, 2560, 1, 40, 40},  {packing, 256, 1, 10, 10}, {packing, 2560, 1, 1, 1},
           {packing, 262144, 1, 10, 10}};
 }
@@ -21,7 +21,7 @@ std::vector<TokenWeights> e4b(Packing packing) {
 std::vector<TokenWeights> dense_31b(Packing packing) {
   return {{packing, 16384, 1, 21, 21},
           {packing, 5376, 1, 32, 32},
-          {packing, 43008, 32, 21, 21},
+          {packing, 43008, 16, 21, 21},
           {packing, 5376, 1, 84, 84}};
 }
 
@@ -67,16 +67,16 @@ TEST(TokenShape, ExpertsRowsAreCutAtWholeExperts) {
   }
 }
 
-TEST(TokenShape, RunsStayTogether) {
-  // 640 runs of 16 gates and 16 ups: five for most blocks.
-  EXPECT_EQ(token_share({Packing::kQ8, 20480, 32, 10, 10}, 4, kBlocks), 40u);
-  EXPECT_EQ(token_share({Packing::kQ8, 20480, 32, 10, 10}, 8, kBlocks), 20u);
+TEST(TokenShape, EightsStayTogether) {
+  // 1,280 eights of gates and as many of ups: ten for most blocks.
+  EXPECT_EQ(token_share({Packing::kQ8, 20480, 16, 10, 10}, 4, kBlocks), 40u);
+  EXPECT_EQ(token_share({Packing::kQ8, 20480, 16, 10, 10}, 8, kBlocks), 20u);
   EXPECT_EQ(token_share({Packing::kQ8, 2560, 1, 40, 40}, 4, kBlocks), 5u);
 }
 
 TEST(TokenShape, GatesAndUpsShareATask) {
   for (const uint32_t slot : {3u * 1024, 8704u, 21760u}) {
-    EXPECT_GE(token_tasks({Packing::kQ8, 20480, 32, 10, 10}, slot, kBlocks).rows, 2u);
+    EXPECT_GE(token_tasks({Packing::kQ8, 20480, 16, 10, 10}, slot, kBlocks).rows, 2u);
   }
 }
 
