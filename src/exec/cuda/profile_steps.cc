@@ -72,6 +72,10 @@ class StepWork {
       case Step::kRouter:
         router();
         break;
+      case Step::kGateUpRouter:
+        gate_up();
+        router();
+        break;
       case Step::kExpertsUp:
         experts({&tensors().ffn_gate_up_exps, &tensors().ffn_gate_exps, &tensors().ffn_up_exps},
                 packed_expert_gate_up(tensors()), expert_results());
@@ -303,6 +307,7 @@ Family family_of(const StepMark& mark, const model::Config& config) {
     case Step::kAttentionOutput:
       return Family::kAttentionOutput;
     case Step::kGateUp:
+    case Step::kGateUpRouter:
     case Step::kDown:
       return Family::kFeedForward;
     case Step::kRouter:

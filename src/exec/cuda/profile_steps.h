@@ -23,7 +23,8 @@ enum class Step : uint8_t {
   kAttentionOutput,
   kGateUp,
   kDown,
-  kRouter,  // logits, choice and sorting of rows by expert
+  kRouter,        // logits, choice and sorting of rows by expert
+  kGateUpRouter,  // both in one, where the router is no step of its own
   kExpertsUp,
   kExpertsDown,
   kPleGate,

@@ -249,9 +249,9 @@ class TokenProgram {
     layer_ = layer.index;
     add_attention(layer);
     TokenProduct gate_up = reads_stream(weights.ffn_norm);
-    const bool runs = layer.F > kTokenMostWords;
-    gate_up.output = runs ? TokenOutput::kGegluEights : TokenOutput::kGeglu;
-    gate_up.out = runs ? static_cast<void*>(to_.hidden_eights) : to_.hidden;
+    const bool eights = layer.F > kTokenMostWords;
+    gate_up.output = eights ? TokenOutput::kGegluEights : TokenOutput::kGeglu;
+    gate_up.out = eights ? static_cast<void*>(to_.hidden_eights) : to_.hidden;
     if (layer.moe) {
       gate_up.router_weights = weights.router;
       gate_up.router_scale = weights.router_scale;
@@ -259,11 +259,11 @@ class TokenProgram {
       gate_up.router_version = new_version(to_.router);
       gate_up.experts_total = config_.experts;
     }
-    push(Step::kGateUp, gate_up, weights.gate_up.parts, 2 * layer.F);
+    push(layer.moe ? Step::kGateUpRouter : Step::kGateUp, gate_up, weights.gate_up.parts, 2 * layer.F);
     const uint32_t dense = made_;
     if (layer.moe) add_experts_up(weights);
-    TokenProduct down =
-        runs ? reads(TokenInput::kEights, to_.hidden_eights, layer.F) : reads(TokenInput::kVector, to_.hidden, layer.F);
+    TokenProduct down = eights ? reads(TokenInput::kEights, to_.hidden_eights, layer.F)
+                               : reads(TokenInput::kVector, to_.hidden, layer.F);
     down.in_version = dense;
     down.out = to_.ffn_delta;
     const uint32_t experts = made_;

@@ -11,11 +11,12 @@
 namespace carat::cuda {
 namespace {
 
-constexpr Step kAllSteps[] = {Step::kUpload,     Step::kEmbed,           Step::kPleInput,    Step::kNorm,
-                              Step::kQkv,        Step::kQueries,         Step::kKeysValues,  Step::kHeads,
-                              Step::kAttention,  Step::kAttentionOutput, Step::kGateUp,      Step::kDown,
-                              Step::kRouter,     Step::kExpertsUp,       Step::kExpertsDown, Step::kPleGate,
-                              Step::kPleProject, Step::kUnpack,          Step::kHead,        Step::kSelect};
+constexpr Step kAllSteps[] = {Step::kUpload,      Step::kEmbed,           Step::kPleInput,    Step::kNorm,
+                              Step::kQkv,         Step::kQueries,         Step::kKeysValues,  Step::kHeads,
+                              Step::kAttention,   Step::kAttentionOutput, Step::kGateUp,      Step::kDown,
+                              Step::kRouter,      Step::kExpertsUp,       Step::kExpertsDown, Step::kPleGate,
+                              Step::kPleProject,  Step::kUnpack,          Step::kHead,        Step::kSelect,
+                              Step::kGateUpRouter};
 
 // A plan of the simplest kind: prompt chunks by the library over bf16 weights, all keys visible.
 const Plan kLibrary;
@@ -80,6 +81,15 @@ TEST(ProfileSteps, ExpertsAreReadAsFarAsTheyAreUsed) {
   const Work many = work_of({Step::kExpertsDown, 0, 512, false}, {0, 512}, model, kLibrary);
   EXPECT_DOUBLE_EQ(many.flops, 512.0 * multiplied);
   EXPECT_GT(many.bytes, 2.0 * static_cast<double>(down.rows * down.cols * down.slices));  // all of them, in bf16
+}
+
+TEST(ProfileSteps, ARouterThatIsNoStepOfItsOwnCounts) {
+  const model::Model& model = test::model_of("26b-a4b", "q4_0");
+  const auto work = [&](Step step) { return work_of({step, 3, 1, true}, {0, 1}, model, kLibrary); };
+  Work apart = work(Step::kGateUp);
+  apart += work(Step::kRouter);
+  EXPECT_DOUBLE_EQ(work(Step::kGateUpRouter).bytes, apart.bytes);
+  EXPECT_DOUBLE_EQ(work(Step::kGateUpRouter).flops, apart.flops);
 }
 
 TEST(ProfileSteps, ProductsOfAPromptCountTheirFlops) {
