@@ -132,9 +132,6 @@ struct DotQ5K {
     r.header = base.header;
     r.fifth = __ldg(static_cast<const uint32_t*>(w.high) + cell * 8 + lane8);
   }
-  static __device__ __forceinline__ uint32_t fifth_bits(uint32_t fifth, int shift) {
-    return ((fifth >> shift) & 0x01010101u) << 4;
-  }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
     uint4 low = low_nibbles(r.q), high = high_nibbles(r.q);
     low.x |= fifth_bits(r.fifth, 0), low.y |= fifth_bits(r.fifth, 1);
@@ -159,9 +156,6 @@ struct DotQ6K {
     r.top = load_stream2(static_cast<const uint2*>(w.high) + cell * 8 + lane8);
     r.scales = __ldg(static_cast<const uint16_t*>(w.scales) + cell * 8 + lane8);
     r.d = __ldg(static_cast<const __half*>(w.super) + cell);
-  }
-  static __device__ __forceinline__ uint32_t top_bits(uint32_t top, int word) {
-    return ((top >> (2 * word)) & 0x03030303u) << 4;
   }
   static __device__ __forceinline__ float dot(const Regs& r, const LaneActivation& a) {
     uint4 low = low_nibbles(r.q), high = high_nibbles(r.q);

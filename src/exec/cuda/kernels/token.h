@@ -87,8 +87,8 @@ struct TokenProduct {
   uint32_t expert_rows;     // GEGLU: gate rows of one expert
   uint32_t expert_steps;    // down: steps of one expert's rows
   uint32_t expert_inverse;  // down: 2^32 / (256 expert_steps), rounded up
-  // Logits that choose the experts of the GEGLU product after this one, which has the same fields. This one makes them,
-  // from the activations on their way; router_weights [experts_total][d]: null where there is nothing to make.
+  // Logits that choose experts. The dense GEGLU product makes them on the way to its activations, from router_weights
+  // [experts_total][d]; the experts' GEGLU product after it waits for them. Null in all others.
   const float* router_weights;
   const float* router_scale;  // of the columns
   Tagged* router;

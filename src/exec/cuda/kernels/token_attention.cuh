@@ -45,12 +45,6 @@ __device__ __forceinline__ uint32_t load_cache_4(const __half* p) {
   return v;
 }
 
-__device__ __forceinline__ float reciprocal(float v) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
-  return inverse;
-}
-
 template <int kHd>
 struct TokenAttentionBlock {
   static constexpr uint32_t kQueryRow = kHd * 2 + kQueryPad;  // bytes
@@ -219,7 +213,7 @@ struct TokenAttentionBlock {
     for (int row = 0; row < 2; ++row) {
       const uint32_t head = g + 8 * row;
       if (head >= share.group) continue;
-      const float factor = results.whole ? reciprocal(sums[2 * row]) : 1.0f;
+      const float factor = results.whole ? reciprocal_fast(sums[2 * row]) : 1.0f;
       const auto value = [&](int i) { return out[i % kLaneDims][2 * row + i / kLaneDims] * factor; };
 #pragma unroll
       for (int q = 0; q < kLaneDims / 2; ++q) {

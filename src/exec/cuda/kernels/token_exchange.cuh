@@ -38,6 +38,19 @@ __device__ __forceinline__ uint64_t load_word(const void* at) {
   return v;
 }
 
+// 16 bytes that cannot be torn.
+__device__ __forceinline__ void publish_16(void* at, uint64_t low, uint64_t high) {
+  asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at),
+               "l"(low), "l"(high)
+               : "memory");
+}
+__device__ __forceinline__ void load_16(const void* at, uint64_t& low, uint64_t& high) {
+  asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
+               : "=l"(low), "=l"(high)
+               : "l"(at)
+               : "memory");
+}
+
 // A single value, exact.
 __device__ __forceinline__ void publish(Tagged* at, float value, uint32_t tag) {
   publish_word(at, static_cast<uint64_t>(tag) << 32 | __float_as_uint(value));
@@ -104,10 +117,7 @@ __device__ __forceinline__ float await(const TaggedWord* at, uint32_t tag) {
 __device__ __forceinline__ void publish4(TaggedQuad* at, const float4& v, uint32_t tag) {
   const uint32_t a = rounded_24(v.x) >> 8, b = rounded_24(v.y) >> 8, c = rounded_24(v.z) >> 8, d = rounded_24(v.w) >> 8;
   const uint64_t low = static_cast<uint64_t>(b >> 8 | c << 16) << 32 | (a | b << 24);
-  const uint64_t high = static_cast<uint64_t>(tag) << 32 | (c >> 16 | d << 8);
-  asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at),
-               "l"(low), "l"(high)
-               : "memory");
+  publish_16(at, low, static_cast<uint64_t>(tag) << 32 | (c >> 16 | d << 8));
 }
 
 struct QuadWord {
@@ -121,10 +131,7 @@ struct QuadWord {
 };
 __device__ __forceinline__ QuadWord load4_tagged(const TaggedQuad* at) {
   QuadWord v;
-  asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
-               : "=l"(v.low), "=l"(v.high)
-               : "l"(at)
-               : "memory");
+  load_16(at, v.low, v.high);
   return v;
 }
 
@@ -140,21 +147,13 @@ __device__ __forceinline__ uint32_t eight_field(float v, uint32_t exponent, uint
   const int q = min(__float2int_rn(v * inverse), 8191);  // what rounds up to 8192 loses half a unit
   return static_cast<uint32_t>(q + 8192) << 2 | (shared >> i % 4 * 2 & 3);
 }
-__device__ __forceinline__ void publish_eight_word(TaggedEight* at, const ulonglong2& word) {
-  asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at),
-               "l"(word.x), "l"(word.y)
-               : "memory");
-}
 
 struct EightWord {
   uint32_t words[4];
   static constexpr uint32_t kShared = 0x00030003u;  // bits that belong to no value
   __device__ void load(const TaggedEight* at) {
     uint64_t low, high;
-    asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
-                 : "=l"(low), "=l"(high)
-                 : "l"(at)
-                 : "memory");
+    load_16(at, low, high);
     words[0] = static_cast<uint32_t>(low), words[1] = static_cast<uint32_t>(low >> 32);
     words[2] = static_cast<uint32_t>(high), words[3] = static_cast<uint32_t>(high >> 32);
   }

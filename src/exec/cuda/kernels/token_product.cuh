@@ -182,10 +182,10 @@ struct RowProductsK {
         if constexpr (kFifth) {
           Halves whole(q);
           const auto fifth = t.plane<uint32_t>(t.layout.high, cell * 8 + lane8);
-          whole.low.x |= DotQ5K::fifth_bits(fifth, 0), whole.low.y |= DotQ5K::fifth_bits(fifth, 1);
-          whole.low.z |= DotQ5K::fifth_bits(fifth, 2), whole.low.w |= DotQ5K::fifth_bits(fifth, 3);
-          whole.high.x |= DotQ5K::fifth_bits(fifth, 4), whole.high.y |= DotQ5K::fifth_bits(fifth, 5);
-          whole.high.z |= DotQ5K::fifth_bits(fifth, 6), whole.high.w |= DotQ5K::fifth_bits(fifth, 7);
+          whole.low.x |= fifth_bits(fifth, 0), whole.low.y |= fifth_bits(fifth, 1);
+          whole.low.z |= fifth_bits(fifth, 2), whole.low.w |= fifth_bits(fifth, 3);
+          whole.high.x |= fifth_bits(fifth, 4), whole.high.y |= fifth_bits(fifth, 5);
+          whole.high.z |= fifth_bits(fifth, 6), whole.high.w |= fifth_bits(fifth, 7);
           product = a.dot(whole.low) + b.dot(whole.high);
         } else {
           product =
@@ -210,7 +210,7 @@ struct RowProducts<Packing::kQ6K> {
     const uint32_t lane8 = threadIdx.x % 8;
     // 4 (q - 32) as int8, of nibbles and word `w` of the top bits.
     const auto whole = [](uint32_t nibbles, uint32_t top, int w) {
-      return flip_tops((nibbles | DotQ6K::top_bits(top, w)) << 2);
+      return flip_tops((nibbles | top_bits(top, w)) << 2);
     };
 #pragma unroll 1
     for (uint32_t step = threadIdx.x % 32 / 8; step < t.steps; step += 4) {
@@ -341,13 +341,15 @@ __device__ __forceinline__ uint32_t count_up(uint32_t& made) {
   return before;
 }
 
+__device__ __forceinline__ float reciprocal_fast(float v) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return inverse;
+}
+
 // What values with this largest magnitude are multiplied with to be rounded. Zeros stay zeros; a NaN or infinity stays
 // visible because it makes the run's scale non-finite and with it every product.
-__device__ __forceinline__ float levels_of(float largest) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(fmaxf(largest, 1e-30f)));
-  return inverse * kLevels;
-}
+__device__ __forceinline__ float levels_of(float largest) { return reciprocal_fast(fmaxf(largest, 1e-30f)) * kLevels; }
 // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
 __device__ __forceinline__ uint32_t rounded_bits(float x, float inverse) {
   return __float_as_uint(x * inverse + 12582912.0f);
@@ -384,7 +386,8 @@ __device__ __forceinline__ void publish_eight(const TokenResults& to, float (&va
   }
   __syncwarp();
   if (lane == 0) {
-    publish_eight_word(static_cast<TaggedEight*>(to.out) + index, *reinterpret_cast<const ulonglong2*>(values));
+    const auto& word = *reinterpret_cast<const ulonglong2*>(values);
+    publish_16(static_cast<TaggedEight*>(to.out) + index, word.x, word.y);
   }
 }
 

@@ -356,6 +356,22 @@ __device__ __noinline__ void residual_activations(uint32_t stage) {
   }
 }
 
+// One branch of a mixture of experts on its way to the stream x: after its own norm's weights, and after those of the
+// sum's norm too. sums: |branch|^2, |normed|^2, x.weighted, |weighted|^2.
+__device__ __forceinline__ Eight normed_branch(const Eight& branch, const Eight& norm, float (&sums)[4]) {
+  sums[0] = dot_of(branch, branch);
+  const Eight normed = scaled(branch, 1.0f, norm);
+  sums[1] = dot_of(normed, normed);
+  return normed;
+}
+__device__ __forceinline__ Eight weighted_branch(const Eight& normed, const Eight& weight, const Eight& x,
+                                                 float (&sums)[4]) {
+  const Eight weighted = scaled(normed, 1.0f, weight);
+  sums[2] = dot_of(x, weighted);
+  sums[3] = dot_of(weighted, weighted);
+  return weighted;
+}
+
 // The same where both branches of a mixture of experts are absorbed, each normalised before their sum is. `dense` and
 // `experts` are what they are after their own norms' weights, a and b after the sum's too. With f, g the factors of
 // their norms |f dense + g experts|^2 = f^2 |dense|^2 + 2 f g dense.experts + g^2 |experts|^2, and so on: one reduction
@@ -382,12 +398,8 @@ __device__ __noinline__ void mixture_activations(uint32_t stage) {
     const auto* in = static_cast<const TaggedWord*>(p.in);
     words.load(in + column);
     a = words.await(in + column, version_tag(shared.serial, p.in_version));
-    of_dense[0] = dot_of(a, a);
-    dense = scaled(a, 1.0f, dense_norm);
-    of_dense[1] = dot_of(dense, dense);
-    a = scaled(dense, 1.0f, weight);
-    of_dense[2] = dot_of(old, a);
-    of_dense[3] = dot_of(a, a);
+    dense = normed_branch(a, dense_norm, of_dense);
+    a = weighted_branch(dense, weight, old, of_dense);
     of_both[3] = dot_of(old, old);
   }
   __syncwarp();
@@ -396,13 +408,9 @@ __device__ __noinline__ void mixture_activations(uint32_t stage) {
     EightWords words;
     words.load(p.experts + column);
     b = words.await(p.experts + column, version_tag(shared.serial, p.experts_version));
-    of_experts[0] = dot_of(b, b);
-    const Eight experts = scaled(b, 1.0f, experts_norm);
-    of_experts[1] = dot_of(experts, experts);
+    const Eight experts = normed_branch(b, experts_norm, of_experts);
     of_both[0] = dot_of(dense, experts);
-    b = scaled(experts, 1.0f, weight);
-    of_experts[2] = dot_of(old, b);
-    of_experts[3] = dot_of(b, b);
+    b = weighted_branch(experts, weight, old, of_experts);
     of_both[1] = dot_of(a, b);
   }
   __syncwarp();

@@ -107,7 +107,8 @@ constexpr uint32_t token_cache_shift(uint32_t slot_bytes) {
   return slot_bytes >= 16 * token_cache_row(kTokenDeepDims) ? 4 : 3;
 }
 constexpr uint32_t token_attention_bytes() {
-  // Queries, two halves of the scores, probabilities, three words a head, a key and a value: token_attention.cuh.
+  // Queries, two halves of the scores, probabilities, at most three words a head, a key and a value:
+  // token_attention.cuh.
   return kTokenMaxHeads * ((512 + 32) * 2 + 2 * (kTokenTile + 4) * 4 + (kTokenTile + 8) * 2 + 3 * 4) + 2 * 512 * 2;
 }
 // Blocks that share the keys of one KV head at most.

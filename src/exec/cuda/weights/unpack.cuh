@@ -21,6 +21,15 @@ __device__ __forceinline__ void k_header(const uint4& header, uint32_t lane, flo
   minimum = __high2float(d) * static_cast<float>((low >> 4) | ((high & 12u) << 2));
 }
 
+// Bits beyond the nibbles of four neighbouring weights, where they belong in their bytes: word `word` (0..7) of a kQ5K
+// block, word `word` (0..3) of half a kQ6K block.
+__device__ __forceinline__ uint32_t fifth_bits(uint32_t fifth, int word) {
+  return ((fifth >> word) & 0x01010101u) << 4;
+}
+__device__ __forceinline__ uint32_t top_bits(uint32_t top, int word) {
+  return ((top >> (2 * word)) & 0x03030303u) << 4;
+}
+
 // out[0..31]: columns 32 lane ... 32 lane + 31 of step `cell` (= row * steps + step).
 __device__ inline void unpack_block(const PackedView& view, uint64_t cell, uint32_t lane, float (&out)[32]) {
   switch (view.packing) {
@@ -127,14 +136,13 @@ __device__ __forceinline__ float4 unpack_four(const PackedView& view, uint64_t c
     const auto tops = read(uint32_t{}, view.high, (cell * 8 + block) * 8 + half * 4);
     const auto scale = static_cast<float>(read(int8_t{}, view.scales, cell * 16 + block * 2 + half));
     const float all = __half2float(read(__half{}, view.super, cell * 2));
-    return four(nibbles | (tops >> (2 * word) & 0x03030303u) << 4, 32.0f, all * scale, 0.0f);
+    return four(nibbles | top_bits(tops, static_cast<int>(word)), 32.0f, all * scale, 0.0f);
   }
   float scale, minimum;
   k_header(read(uint4{}, view.scales, cell * 16), block, scale, minimum);
   uint32_t q = nibbles;
   if (view.packing == Packing::kQ5K) {
-    const auto fifth = read(uint32_t{}, view.high, (cell * 8 + block) * 4);
-    q |= (fifth >> (4 * half + word) & 0x01010101u) << 4;
+    q |= fifth_bits(read(uint32_t{}, view.high, (cell * 8 + block) * 4), static_cast<int>(4 * half + word));
   }
   return four(q, 0.0f, scale, minimum);
 }
