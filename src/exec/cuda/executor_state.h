@@ -17,6 +17,7 @@
 #include "exec/cuda/kernels/matvec.h"
 #include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/rope.h"
+#include "exec/cuda/kernels/token_build.h"
 #include "exec/cuda/mmq_buffers.h"
 #include "exec/cuda/plan.h"
 #include "exec/cuda/ple_cache.h"
@@ -313,6 +314,7 @@ class CudaExecutor final : public exec::Executor {
   TokenBuffers token_{};
   std::vector<StepMark> token_marks_;  // what each stage of the token kernel counts as
   TokenMemory token_memory_;
+  TokenBuild token_needs_;
   __nv_bfloat16* unpacked_ = nullptr;                        // weights of one product when there are no resident copies
   std::vector<KvView> caches_;                               // [L]; layers without a cache are empty
   std::map<uint32_t, Graph> graphs_;                         // by row bucket

@@ -52,6 +52,22 @@ class TokenProgram {
   // What each stage counts as in a profile.
   const std::vector<StepMark>& marks() const { return marks_; }
   const TokenMemory& memory() const { return memory_; }
+  // What the kernel has to be able to do.
+  TokenBuild needs() const {
+    const bool wide = config_.d > kTokenThreads * kTokenThreadColumns;
+    TokenBuild needs{.packings = packing_set({weights_.token_embd.packing}),
+                     .narrow = !wide,
+                     .wide = wide,
+                     .experts = config_.experts > 0};
+    for (const TokenStage& stage : stages_) {
+      if (stage.kind == TokenKind::kPerLayerInputs) needs.packings |= packing_set({stage.per_layer.table.packing});
+      if (stage.kind != TokenKind::kProduct) continue;
+      const TokenProduct& product = stage.product;
+      (product.way == TokenWay::kTasks ? needs.packings : needs.per_layer) |= packing_set({product.packing});
+      needs.again |= reads_again(product, stage.number);
+    }
+    return needs;
+  }
 
  private:
   struct Pending {
@@ -351,6 +367,7 @@ void CudaExecutor::build_token_program() {
   check(cudaMemcpy(token_.stages, stages.data(), stages.size() * sizeof(TokenStage), cudaMemcpyHostToDevice),
         "uploading the stages of a token");
   token_memory_ = program.memory();
+  token_needs_ = program.needs();
 }
 
 std::vector<double> CudaExecutor::trace_token(const exec::Row& row) {
@@ -395,7 +412,7 @@ void CudaExecutor::token_step(const TokenTrace* trace) {
     job.trace = trace->clocks;
     trace->started.record(stream_.get());
   }
-  run_token(job, gpu_.sm_count, Launch{stream_.get(), false});
+  run_token(job, token_needs_, gpu_.sm_count, Launch{stream_.get(), false});
   if (trace != nullptr) trace->computed.record(stream_.get());
   select_best(out_.logits, 1, widths_.V, &narrow_.control->k, out_.select, results_.tokens, results_.values,
               results_.counts, Launch{stream_.get(), false});

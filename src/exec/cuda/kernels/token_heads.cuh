@@ -228,7 +228,7 @@ struct CombinedShares {
 
 // The stage after attention puts the shares of all blocks together: a warp takes four neighbouring dimensions of a
 // head, its lanes the shares.
-__device__ __noinline__ void combine_shares(uint32_t stage) {
+inline __device__ __noinline__ void combine_shares(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenAttention& a = shared.window[stage].stage.attention;
   const uint32_t splits = shared.window[stage].share.splits;

@@ -31,6 +31,7 @@ __device__ __forceinline__ const unsigned char* await_slot(const TokenShared& sh
 // gelu(W x) * factors, of the stream after absorbing the feed-forward's results, which is updated on the way. With
 // x = (old + f e) scale, W x = (W old + f W e) scale: W old is there before e is, and the sums for W e are made with
 // the one that gives f.
+template <PackingSet kPackings>
 __device__ __noinline__ void ple_gate(uint32_t stage) {
   TokenShared& shared = token_shared();
   const WindowStage& now = shared.window[stage];
@@ -57,8 +58,8 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
     const unsigned char* weights = await_slot(shared, ring, turn.place + r, slot);
     if (mine) {
       const PackedView view = slot_view(p, now.layout, weights, (now.list.first + r) * p.steps % 8);
-      row[r].low = unpack_four(view, column / kStep, column % kStep);
-      row[r].high = unpack_four(view, column / kStep, column % kStep + 4);
+      row[r].low = unpack_four<kPackings>(view, column / kStep, column % kStep);
+      row[r].high = unpack_four<kPackings>(view, column / kStep, column % kStep + 4);
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8);
@@ -92,6 +93,7 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
 }
 
 // Rows as wide as the per-layer embeddings: half a warp takes one.
+template <PackingSet kPackings>
 __device__ __noinline__ void ple_project(uint32_t stage) {
   TokenShared& shared = token_shared();
   const WindowStage& now = shared.window[stage];
@@ -108,7 +110,7 @@ __device__ __noinline__ void ple_project(uint32_t stage) {
     const unsigned char* from = await_slot(shared, ring, turn.place + task, slot);
     const PackedView view = slot_view(p, now.layout, from, (now.list.first + task) * kTokenProjectRows % 8);
 #pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) weights[i] = unpack_four(view, row, 64 * i + 4 * lane);
+    for (uint32_t i = 0; i < kQuads; ++i) weights[i] = unpack_four<kPackings>(view, row, 64 * i + 4 * lane);
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8, 2 * kTokenWarps / kTokenProjectRows);
   }

@@ -376,7 +376,7 @@ __device__ __forceinline__ Eight weighted_branch(const Eight& normed, const Eigh
 // `experts` are what they are after their own norms' weights, a and b after the sum's too. With f, g the factors of
 // their norms |f dense + g experts|^2 = f^2 |dense|^2 + 2 f g dense.experts + g^2 |experts|^2, and so on: one reduction
 // does again. Experts come last.
-__device__ __noinline__ void mixture_activations(uint32_t stage) {
+inline __device__ __noinline__ void mixture_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t column = column_of(0);
@@ -431,7 +431,7 @@ __device__ __noinline__ void mixture_activations(uint32_t stage) {
 }
 
 // Another norm of the stream as it was left by the last stage that read it.
-__device__ __noinline__ void stream_activations(uint32_t stage) {
+inline __device__ __noinline__ void stream_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t d = shared.d, width = p.steps * kStep;
@@ -473,7 +473,7 @@ __device__ __forceinline__ void piece_activations(const TokenProduct& p, const W
   }
 }
 
-__device__ __noinline__ void vector_activations(uint32_t stage) {
+inline __device__ __noinline__ void vector_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const auto* in = static_cast<const TaggedWord*>(p.in);
@@ -484,7 +484,7 @@ __device__ __noinline__ void vector_activations(uint32_t stage) {
 
 // The results of GEGLU. In the experts' down product the experts in use stand one after the other, each padded to whole
 // steps, so that one product adds them up.
-__device__ __noinline__ void eight_activations(uint32_t stage) {
+inline __device__ __noinline__ void eight_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const auto* in = static_cast<const TaggedEight*>(p.in);

@@ -19,6 +19,17 @@ namespace carat::cuda {
 //   kF16, kBF16, kF32: values in column order                                                         everything else
 enum class Packing : uint32_t { kQ8, kQ4, kQ4K, kQ5K, kQ6K, kF16, kBF16, kF32 };
 
+// Some of them, a bit each.
+using PackingSet = uint32_t;
+constexpr PackingSet packing_set(std::initializer_list<Packing> packings) {
+  PackingSet set = 0;
+  for (const Packing packing : packings) set |= 1u << static_cast<uint32_t>(packing);
+  return set;
+}
+constexpr bool contains(PackingSet set, Packing packing) { return (set & packing_set({packing})) != 0; }
+inline constexpr PackingSet kAllPackings = packing_set({Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ5K,
+                                                        Packing::kQ6K, Packing::kF16, Packing::kBF16, Packing::kF32});
+
 inline constexpr uint32_t kStep = 256;      // columns per step
 inline constexpr uint32_t kStepBlocks = 8;  // blocks of 32 columns per step
 

@@ -101,15 +101,23 @@ __device__ inline void unpack_block(const PackedView& view, uint64_t cell, uint3
   }
 }
 
+// Whether a matrix whose packing is one of a set has this one: known when compiled where the set leaves no choice.
+template <PackingSet kPackings>
+__device__ __forceinline__ bool is_packed(const PackedView& view, Packing packing) {
+  if (!contains(kPackings, packing)) return false;
+  return kPackings == packing_set({packing}) || view.packing == packing;
+}
+
 // Columns c ... c + 3 (c a multiple of 4 below 256) of step `cell`.
+template <PackingSet kPackings = kAllPackings>
 __device__ __forceinline__ float4 unpack_four(const PackedView& view, uint64_t cell, uint32_t c) {
   const auto read = [](auto type, const void* plane, uint64_t offset) {
     return *reinterpret_cast<const decltype(type)*>(static_cast<const char*>(plane) + offset);
   };
-  if (view.packing == Packing::kF32) return read(float4{}, view.quants, (cell * kStep + c) * 4);
-  if (view.packing == Packing::kF16 || view.packing == Packing::kBF16) {
+  if (is_packed<kPackings>(view, Packing::kF32)) return read(float4{}, view.quants, (cell * kStep + c) * 4);
+  if (is_packed<kPackings>(view, Packing::kF16) || is_packed<kPackings>(view, Packing::kBF16)) {
     const auto pairs = read(uint2{}, view.quants, (cell * kStep + c) * 2);
-    if (view.packing == Packing::kBF16) {
+    if (is_packed<kPackings>(view, Packing::kBF16)) {
       return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
                          __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
     }
@@ -123,16 +131,16 @@ __device__ __forceinline__ float4 unpack_four(const PackedView& view, uint64_t c
     const auto one = [&](uint32_t q) { return (static_cast<float>(q) - offset) * scale - minimum; };
     return make_float4(one(byte_of(bytes, 0)), one(byte_of(bytes, 1)), one(byte_of(bytes, 2)), one(byte_of(bytes, 3)));
   };
-  if (view.packing == Packing::kQ8) {
+  if (is_packed<kPackings>(view, Packing::kQ8)) {
     const float scale = __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2));
     const auto bytes = read(uint32_t{}, view.quants, cell * 256 + (half * 8 + block) * 16 + within);
     return four(bytes ^ 0x80808080u, 128.0f, scale, 0.0f);
   }
   const uint32_t nibbles = read(uint32_t{}, view.quants, cell * 128 + block * 16 + within) >> (4 * half) & 0x0f0f0f0fu;
-  if (view.packing == Packing::kQ4) {
+  if (is_packed<kPackings>(view, Packing::kQ4)) {
     return four(nibbles, 8.0f, __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2)), 0.0f);
   }
-  if (view.packing == Packing::kQ6K) {
+  if (is_packed<kPackings>(view, Packing::kQ6K)) {
     const auto tops = read(uint32_t{}, view.high, (cell * 8 + block) * 8 + half * 4);
     const auto scale = static_cast<float>(read(int8_t{}, view.scales, cell * 16 + block * 2 + half));
     const float all = __half2float(read(__half{}, view.super, cell * 2));
@@ -141,7 +149,7 @@ __device__ __forceinline__ float4 unpack_four(const PackedView& view, uint64_t c
   float scale, minimum;
   k_header(read(uint4{}, view.scales, cell * 16), block, scale, minimum);
   uint32_t q = nibbles;
-  if (view.packing == Packing::kQ5K) {
+  if (is_packed<kPackings>(view, Packing::kQ5K)) {
     q |= fifth_bits(read(uint32_t{}, view.high, (cell * 8 + block) * 4), static_cast<int>(4 * half + word));
   }
   return four(q, 0.0f, scale, minimum);

@@ -1,28 +1,32 @@
-// The token kernel: see token.h. Bound by the time from the last result of a stage to the first product of the next,
-// and by instructions; weights stream at the pace of the memory where a stage is long enough (docs/performance-log.md).
-#include "exec/cuda/kernels/token.h"
+#pragma once
 
+// The token kernel (device code): see token.h. Bound by the time from the last result of a stage to the first product
+// of the next, and by instructions; weights stream at the pace of the memory where a stage is long enough
+// (docs/performance-log.md).
+//
+// Compiled once for each TokenBuild, in a file of its own: what a model does not need is not there, so that what it
+// needs lies closer together, and fewer questions are asked on the way from stage to stage.
 #include "exec/cuda/kernels/moe_route.cuh"
+#include "exec/cuda/kernels/token.h"
 #include "exec/cuda/kernels/token_attention.cuh"
 #include "exec/cuda/kernels/token_ple.cuh"
 #include "exec/cuda/weights/unpack.cuh"
 
 namespace carat::cuda {
-namespace {
 
 __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t number, uint32_t d) {
   if (p.input == TokenInput::kVector) return StageStart::kVector;
   if (p.input == TokenInput::kEights) return StageStart::kEights;
   if (p.input == TokenInput::kSame) return StageStart::kNothing;
   if (p.router_weights != nullptr) return StageStart::kRoutingResidual;
-  if (p.in == nullptr && number > 1) return StageStart::kAgain;
+  if (reads_again(p, number)) return StageStart::kAgain;
   const bool wide = d > kTokenThreads * kTokenThreadColumns;
   if (p.experts != nullptr) return StageStart::kMixture;
   return wide ? StageStart::kWideResidual : StageStart::kResidual;
 }
 
 // What this block does in a stage.
-[[maybe_unused]] __device__ __forceinline__ void decide(WindowStage& now, const TokenJob& job, uint32_t position) {
+__device__ __forceinline__ void decide(WindowStage& now, const TokenJob& job, uint32_t position) {
   uint32_t product = kNoProduct, flags = 0;
   StageStart start = StageStart::kPerLayerInputs;
   if (now.stage.kind == TokenKind::kProduct) {
@@ -52,8 +56,7 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t n
 
 // Asks for what attention will read itself, stages ahead of it: since the last token, all weights have passed through
 // the L2 cache.
-[[maybe_unused]] __device__ __forceinline__ void prefetch_cache(const WindowStage& now, uint32_t sequence,
-                                                                uint32_t lane) {
+__device__ __forceinline__ void prefetch_cache(const WindowStage& now, uint32_t sequence, uint32_t lane) {
   const StageStart start = now.call.start();
   if (start != StageStart::kAttention256 && start != StageStart::kAttention512) return;
   const TokenAttention& a = now.stage.attention;
@@ -75,7 +78,7 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t n
 
 // Chooses the experts of a stage, in every block alike, while the others are at the stage before, which makes the
 // logits. The warps that copy wait for it.
-[[maybe_unused]] __device__ __noinline__ void route(const TokenStage& stage) {
+inline __device__ __noinline__ void route(const TokenStage& stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = stage.product;
   const uint32_t experts_used = shared.experts_used, lane = threadIdx.x % 32;
@@ -117,9 +120,9 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t n
 // index % kTokenWindow may be overwritten once everyone has left stage index - kTokenWindow. A stage with nothing to do
 // has no barrier, and two of them may follow one another (attention and what puts it together): whoever begins a stage
 // has met all others in one of the three before it, so they have left the fourth.
-// (Unused where the kernel below has no body: older architectures.)
 constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
-[[maybe_unused]] __device__ void describe_stages(const TokenJob& job) {
+template <TokenBuild kBuild>
+__device__ void describe_stages(const TokenJob& job) {
   TokenShared& shared = token_shared();
   static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16);
   const uint32_t lane = threadIdx.x % 32, position = shared.position;
@@ -136,17 +139,20 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
     __syncwarp();
     prefetch_cache(to, shared.sequence, lane);
     if (lane == 0) barrier_arrive(shared_address(shared.described + index % kTokenWindow));
-    if (to.stage.kind == TokenKind::kProduct && to.stage.product.expert_rows != 0) route(to.stage);
+    if constexpr (kBuild.experts) {
+      if (to.stage.kind == TokenKind::kProduct && to.stage.product.expert_rows != 0) route(to.stage);
+    }
   }
 }
 
-[[maybe_unused]] __device__ __noinline__ void begin_token(const TokenJob& job) {
+template <TokenBuild kBuild>
+__device__ __noinline__ void begin_token(const TokenJob& job) {
   TokenShared& shared = token_shared();
   const uint64_t cell = static_cast<uint64_t>(shared.token) * job.embedding.steps;
   const float4 scale = same_eight(job.embedding_scale).low;
   for (uint32_t c = 4 * threadIdx.x; c < job.d; c += 4 * kTokenThreads) {
     *reinterpret_cast<float4*>(token_stream() + c) =
-        scaled(unpack_four(job.embedding, cell + c / kStep, c % kStep), 1.0f, scale);
+        scaled(unpack_four<kBuild.packings>(job.embedding, cell + c / kStep, c % kStep), 1.0f, scale);
   }
   for (uint32_t j = threadIdx.x; j < job.pairs; j += kTokenThreads) {
     // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.
@@ -159,6 +165,7 @@ constexpr uint32_t kDescribedAhead = kTokenWindow - 5;
 }
 
 // A warp takes a layer's slice. The token's entries of the table are there before their input is.
+template <TokenBuild kBuild>
 __device__ __noinline__ void per_layer_inputs(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenPerLayer& job = shared.window[stage].stage.per_layer;
@@ -174,7 +181,7 @@ __device__ __noinline__ void per_layer_inputs(uint32_t stage) {
     for (uint32_t i = 0; i < kQuads; ++i) {
       if (column(i) >= P) continue;
       const uint32_t at = slice * P + column(i);
-      entry[i] = unpack_four(job.table, first_cell + at / kStep, at % kStep);
+      entry[i] = unpack_four<kBuild.packings>(job.table, first_cell + at / kStep, at % kStep);
       norm[i] = *reinterpret_cast<const float4*>(job.norm + column(i));
     }
     float squares = 0.0f;
@@ -196,7 +203,7 @@ __device__ __noinline__ void per_layer_inputs(uint32_t stage) {
   }
 }
 
-__device__ __noinline__ void take_factors(uint32_t stage) {
+inline __device__ __noinline__ void take_factors(uint32_t stage) {
   TokenShared& shared = token_shared();
   const WindowStage& now = shared.window[stage];
   const TokenProduct& p = now.stage.product;
@@ -208,49 +215,72 @@ __device__ __noinline__ void take_factors(uint32_t stage) {
 }
 
 // The activations of a product. What is common comes first.
+template <TokenBuild kBuild>
 __device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
   if (start == StageStart::kVector) return vector_activations(stage);
-  if (start == StageStart::kResidual) return residual_activations<1, false>(stage);
-  if (start == StageStart::kWideResidual) return residual_activations<kTokenStreamPieces, false>(stage);
+  if constexpr (kBuild.narrow) {
+    if (start == StageStart::kResidual) return residual_activations<1, false>(stage);
+  }
+  if constexpr (kBuild.wide) {
+    if (start == StageStart::kWideResidual) return residual_activations<kTokenStreamPieces, false>(stage);
+  }
   if (start == StageStart::kEights) return eight_activations(stage);
-  if (start == StageStart::kRoutingResidual) return residual_activations<1, true>(stage);
-  if (start == StageStart::kAgain) return stream_activations(stage);
-  if (start == StageStart::kMixture) return mixture_activations(stage);
+  if constexpr (kBuild.experts) {
+    if (start == StageStart::kRoutingResidual) return residual_activations<1, true>(stage);
+    if (start == StageStart::kMixture) return mixture_activations(stage);
+  }
+  if constexpr (kBuild.again) {
+    if (start == StageStart::kAgain) return stream_activations(stage);
+  }
 }
 
 // Stages that are no products.
+template <TokenBuild kBuild>
 __device__ __forceinline__ void other_stage(StageStart start, uint32_t stage) {
-  if (start == StageStart::kPerLayerGate) return ple_gate(stage);
-  if (start == StageStart::kPerLayerProject) return ple_project(stage);
+  if constexpr (kBuild.per_layer != 0) {
+    if (start == StageStart::kPerLayerGate) return ple_gate<kBuild.per_layer>(stage);
+    if (start == StageStart::kPerLayerProject) return ple_project<kBuild.per_layer>(stage);
+  }
   if (start == StageStart::kCombine) return combine_shares(stage);
-  if (start == StageStart::kPerLayerInputs) return per_layer_inputs(stage);
+  if (start == StageStart::kPerLayerInputs) return per_layer_inputs<kBuild>(stage);
   attend(start, stage);
 }
 
 // The product of a stage, by the code made for its packing and the rows of a task.
-template <Packing kPacking>
+template <TokenBuild kBuild, Packing kPacking>
 __device__ __forceinline__ void multiply_rows(uint32_t code, uint32_t stage) {
   if (code == kTwoRows) return multiply_tasks<kPacking, 2, false>(stage);
   if (code == kFourRows) return multiply_tasks<kPacking, 4, false>(stage);
   if (code == kOneRow) return multiply_tasks<kPacking, 1, false>(stage);
   if (code == kEightRows) return multiply_tasks<kPacking, 8, false>(stage);
-  if constexpr (!is_float_packing(kPacking)) multiply_tasks<kPacking, 2, true>(stage);
+  if constexpr (kBuild.experts && !is_float_packing(kPacking)) multiply_tasks<kPacking, 2, true>(stage);
 }
+// Whether `product` is of this packing, where those before it have been asked for: then it is done.
+template <TokenBuild kBuild, Packing kPacking>
+__device__ __forceinline__ bool multiply_packed(uint32_t product, uint32_t stage) {
+  constexpr PackingSet kBefore = packing_set({kPacking}) - 1, kLater = kBuild.packings & ~(kBefore << 1 | 1);
+  if constexpr (contains(kBuild.packings, kPacking)) {
+    if (kLater != 0 && product >= product_code(kPacking, kRowCodes)) return false;
+    multiply_rows<kBuild, kPacking>(product - product_code(kPacking, 0), stage);
+    return true;
+  }
+  return false;
+}
+template <TokenBuild kBuild>
 __device__ __forceinline__ void multiply(uint32_t product, uint32_t stage) {
-  const auto in = [product](Packing packing) { return product < product_code(packing, kRowCodes); };
-  const auto code = [product](Packing packing) { return product - product_code(packing, 0); };
-  if (in(Packing::kQ8)) return multiply_rows<Packing::kQ8>(code(Packing::kQ8), stage);
-  if (in(Packing::kQ4)) return multiply_rows<Packing::kQ4>(code(Packing::kQ4), stage);
-  if (in(Packing::kQ4K)) return multiply_rows<Packing::kQ4K>(code(Packing::kQ4K), stage);
-  if (in(Packing::kQ5K)) return multiply_rows<Packing::kQ5K>(code(Packing::kQ5K), stage);
-  if (in(Packing::kQ6K)) return multiply_rows<Packing::kQ6K>(code(Packing::kQ6K), stage);
-  if (in(Packing::kF16)) return multiply_rows<Packing::kF16>(code(Packing::kF16), stage);
-  if (in(Packing::kBF16)) return multiply_rows<Packing::kBF16>(code(Packing::kBF16), stage);
-  multiply_rows<Packing::kF32>(code(Packing::kF32), stage);
+  if (multiply_packed<kBuild, Packing::kQ8>(product, stage)) return;
+  if (multiply_packed<kBuild, Packing::kQ4>(product, stage)) return;
+  if (multiply_packed<kBuild, Packing::kQ4K>(product, stage)) return;
+  if (multiply_packed<kBuild, Packing::kQ5K>(product, stage)) return;
+  if (multiply_packed<kBuild, Packing::kQ6K>(product, stage)) return;
+  if (multiply_packed<kBuild, Packing::kF16>(product, stage)) return;
+  if (multiply_packed<kBuild, Packing::kBF16>(product, stage)) return;
+  multiply_packed<kBuild, Packing::kF32>(product, stage);
 }
 
 // The next stage of this warp. Where it stands is in shared memory: attention takes all registers there are.
-[[maybe_unused]] __device__ __noinline__ void run_stage() {
+template <TokenBuild kBuild>
+__device__ __noinline__ void run_stage() {
   TokenShared& shared = token_shared();
   volatile uint32_t& behind = stages_behind();
   const uint32_t index = behind, stage = index % kTokenWindow;
@@ -266,10 +296,10 @@ __device__ __forceinline__ void multiply(uint32_t product, uint32_t stage) {
   // Some may come from a product, whose activations lie where the next ones will. To wait for other blocks before that
   // would only take bandwidth from them.
   token_barrier();
-  if (call.product() == kNoProduct) return other_stage(call.start(), stage);
+  if (call.product() == kNoProduct) return other_stage<kBuild>(call.start(), stage);
   if (call.has(StageCall::kTakesFactors)) take_factors(stage);
-  prepare(call.start(), stage);
-  multiply(call.product(), stage);
+  prepare<kBuild>(call.start(), stage);
+  multiply<kBuild>(call.product(), stage);
 }
 
 // Registers of a thread that computes and of one that loads or describes; together what a block begins with.
@@ -277,7 +307,10 @@ inline constexpr int kComputeRegisters = 104, kLoaderRegisters = 64;
 static_assert(kTokenThreads * kComputeRegisters + kTokenLoaders * kLoaderRegisters <=
               (kTokenThreads + kTokenLoaders) * 96);
 
+// kIndex: of kTokenBuilds.
+template <size_t kIndex>
 __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel(const __grid_constant__ TokenJob job) {
+  [[maybe_unused]] constexpr TokenBuild kBuild = kTokenBuilds[kIndex];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   TokenShared& shared = token_shared();
   const uint32_t warp = threadIdx.x / 32;
@@ -296,14 +329,14 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
       WeightLoader(shared.slots_at, Ring(shared.ring), job.memory, shared.expert_ids, loader)
           .run(job, shared.loading[loader], &shared.routed, &shared.begun, shared.position, shared.sequence);
     } else if (loader == kTokenLoaderWarps) {
-      describe_stages(job);
+      describe_stages<kBuild>(job);
     }
     return;
   }
   take_registers<kComputeRegisters>();
-  begin_token(job);
+  begin_token<kBuild>(job);
   do {
-    run_stage();
+    run_stage<kBuild>();
   } while (stages_behind() < job.stage_count);
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   // Every other block has read the serial: this one could not have come so far without their results.
@@ -314,11 +347,11 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
 #endif
 }
 
-}  // namespace
-
-void run_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
+template <TokenBuild kBuild>
+void launch_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
+  const auto kernel = token_kernel<token_build(kBuild)>;
   const size_t bytes = job.memory.total(job.d);
-  allow_shared_memory(token_kernel, bytes, "token");
+  allow_shared_memory(kernel, bytes, "token");
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kTokenThreads + kTokenLoaders);
@@ -330,7 +363,7 @@ void run_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
   attribute.val.cooperative = 1;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, token_kernel, job), "token");
+  check(cudaLaunchKernelEx(&config, kernel, job), "token");
 }
 
 }  // namespace carat::cuda

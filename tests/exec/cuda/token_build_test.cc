@@ -1,0 +1,71 @@
+#include "exec/cuda/kernels/token_build.h"
+
+#include <gtest/gtest.h>
+
+#include <iterator>
+
+namespace carat::cuda {
+namespace {
+
+TokenBuild chosen(const TokenBuild& needs) { return kTokenBuilds[token_build(needs)]; }
+
+bool same(const TokenBuild& a, const TokenBuild& b) { return a.covers(b) && b.covers(a); }
+
+// A model of one base format whose tables and other matrices are of more.
+TokenBuild model(Packing base, std::initializer_list<Packing> more = {}) {
+  return {.packings = packing_set({base}) | packing_set(more), .per_layer = packing_set({base}), .narrow = true};
+}
+
+TEST(TokenBuildTest, FilesAsTheyAreShippedHaveBuildsOfTheirOwn) {
+  EXPECT_TRUE(same(chosen(model(Packing::kQ8)), kTokenQ8));
+  EXPECT_TRUE(same(chosen(model(Packing::kQ8, {Packing::kBF16})), kTokenQ8));
+  EXPECT_TRUE(same(chosen(model(Packing::kQ4)), kTokenQ4));
+  EXPECT_TRUE(same(chosen(model(Packing::kQ4, {Packing::kQ6K, Packing::kBF16})), kTokenQ4));
+  EXPECT_TRUE(same(chosen(model(Packing::kQ4K, {Packing::kQ6K, Packing::kBF16})), kTokenQ4K));
+  TokenBuild dense = model(Packing::kQ4, {Packing::kQ6K});
+  dense.per_layer = 0;
+  EXPECT_TRUE(same(chosen(dense), kTokenQ4));
+  dense.experts = dense.again = true;
+  EXPECT_TRUE(same(chosen(dense), kTokenQ4Experts));
+}
+
+TEST(TokenBuildTest, AnythingElseTakesTheOneThatCanDoEverything) {
+  EXPECT_TRUE(same(chosen(model(Packing::kQ8, {Packing::kQ4})), kTokenAny));
+  EXPECT_TRUE(same(chosen(model(Packing::kQ5K)), kTokenAny));
+  TokenBuild mixed = model(Packing::kQ8);
+  mixed.per_layer = packing_set({Packing::kBF16});
+  EXPECT_TRUE(same(chosen(mixed), kTokenAny));
+  TokenBuild again = model(Packing::kQ8);
+  again.again = true;
+  EXPECT_TRUE(same(chosen(again), kTokenAny));
+  TokenBuild experts = model(Packing::kQ8);
+  experts.experts = true;
+  EXPECT_TRUE(same(chosen(experts), kTokenAny));
+  EXPECT_TRUE(same(chosen({.packings = packing_set({Packing::kQ8}), .wide = true}), kTokenAny));
+}
+
+// Whatever a model may need, what is chosen has it.
+TEST(TokenBuildTest, EveryNeedIsCovered) {
+  for (PackingSet packings = 1; packings <= kAllPackings; ++packings) {
+    for (uint32_t kind = 0; kind < 16; ++kind) {
+      const bool wide = kind % 2 != 0;
+      const TokenBuild needs{.packings = packings,
+                             .per_layer = kind & 2 ? packings : 0,
+                             .narrow = !wide,
+                             .wide = wide,
+                             .experts = (kind & 4) != 0,
+                             .again = (kind & 8) != 0};
+      const size_t index = token_build(needs);
+      ASSERT_LT(index, std::size(kTokenBuilds));
+      const TokenBuild& build = kTokenBuilds[index];
+      EXPECT_EQ(needs.packings & ~build.packings, 0u);
+      EXPECT_EQ(needs.per_layer & ~build.per_layer, 0u);
+      EXPECT_TRUE(wide ? build.wide : build.narrow);
+      EXPECT_TRUE(build.experts || !needs.experts);
+      EXPECT_TRUE(build.again || !needs.again);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace carat::cuda
