@@ -28,6 +28,7 @@ std::string token_obstacle(const model::Model& model, const GpuFacts& gpu, const
   if (config.P > kTokenMaxPle || config.experts_used > kTokenMaxExpertsUsed || config.d > kTokenWidestStream) {
     return "the model is wider than it is made for";
   }
+  if (config.P % 8 != 0) return "per-layer embeddings of a width that is no multiple of 8";
   // Blocks without a part in a product would not be waited for by those who write what they read.
   if (config.d < gpu.sm_count) return "the model is too narrow for so many SMs";
   std::vector<TokenWeights> products;

@@ -24,14 +24,18 @@ struct TokenBuild {
 
 // In the order in which they are asked; the last one can do everything. Files as they are shipped have their tables in
 // Q6_K where the rest is of 4 bits, and one matrix of the E models in BF16. Where layers are long (31B) nothing is won.
-inline constexpr TokenBuild kTokenQ8{
-    .packings = packing_set({Packing::kQ8, Packing::kBF16}), .per_layer = packing_set({Packing::kQ8}), .narrow = true};
+inline constexpr TokenBuild kTokenQ8{.packings = packing_set({Packing::kQ8, Packing::kBF16}),
+                                     .per_layer = packing_set({Packing::kQ8}),
+                                     .narrow = true,
+                                     .again = true};
 inline constexpr TokenBuild kTokenQ4{.packings = packing_set({Packing::kQ4, Packing::kQ6K, Packing::kBF16}),
                                      .per_layer = packing_set({Packing::kQ4}),
-                                     .narrow = true};
+                                     .narrow = true,
+                                     .again = true};
 inline constexpr TokenBuild kTokenQ4K{.packings = packing_set({Packing::kQ4K, Packing::kQ6K, Packing::kBF16}),
                                       .per_layer = packing_set({Packing::kQ4K}),
-                                      .narrow = true};
+                                      .narrow = true,
+                                      .again = true};
 inline constexpr TokenBuild kTokenQ4Experts{
     .packings = packing_set({Packing::kQ4, Packing::kQ6K}), .narrow = true, .experts = true, .again = true};
 inline constexpr TokenBuild kTokenAny{

@@ -149,10 +149,10 @@ template <TokenBuild kBuild>
 __device__ __noinline__ void begin_token(const TokenJob& job) {
   TokenShared& shared = token_shared();
   const uint64_t cell = static_cast<uint64_t>(shared.token) * job.embedding.steps;
-  const float4 scale = same_eight(job.embedding_scale).low;
-  for (uint32_t c = 4 * threadIdx.x; c < job.d; c += 4 * kTokenThreads) {
-    *reinterpret_cast<float4*>(token_stream() + c) =
-        scaled(unpack_four<kBuild.packings>(job.embedding, cell + c / kStep, c % kStep), 1.0f, scale);
+  const Eight scale = same_eight(job.embedding_scale);
+  for (uint32_t c = 8 * threadIdx.x; c < job.d; c += 8 * kTokenThreads) {
+    const auto unpacked = unpack_eight<kBuild.packings>(job.embedding, cell + c / kStep, c % kStep);
+    write_eight(token_stream() + c, scaled({unpacked.low, unpacked.high}, 1.0f, scale));
   }
   for (uint32_t j = threadIdx.x; j < job.pairs; j += kTokenThreads) {
     // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.
@@ -164,42 +164,36 @@ __device__ __noinline__ void begin_token(const TokenJob& job) {
   }
 }
 
-// A warp takes a layer's slice. The token's entries of the table are there before their input is.
+// A warp takes a layer's slice, eight columns a lane. The token's entries of the table are there before their input is.
 template <TokenBuild kBuild>
 __device__ __noinline__ void per_layer_inputs(uint32_t stage) {
+  static_assert(kTokenMaxPle == 8 * 32);
   const TokenShared& shared = token_shared();
   const TokenPerLayer& job = shared.window[stage].stage.per_layer;
-  const uint32_t tag = version_tag(shared.serial, job.projection_version), lane = threadIdx.x % 32, P = job.P;
+  const uint32_t column = 8 * (threadIdx.x % 32), P = job.P;
   const uint64_t first_cell = static_cast<uint64_t>(shared.token) * job.table.steps;
-  constexpr uint32_t kQuads = kTokenMaxPle / 128;  // of a lane: columns 4 lane ... of every 128
-  const auto column = [&](uint32_t i) { return 4 * lane + 128 * i; };
+  const bool mine = column < P;
 #pragma unroll 1
   for (uint32_t slice = blockIdx.x + gridDim.x * (threadIdx.x / 32); slice < job.slices;
        slice += gridDim.x * kTokenWarps) {
-    float4 entry[kQuads] = {}, norm[kQuads] = {}, v[kQuads] = {};
-#pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) {
-      if (column(i) >= P) continue;
-      const uint32_t at = slice * P + column(i);
-      entry[i] = unpack_four<kBuild.packings>(job.table, first_cell + at / kStep, at % kStep);
-      norm[i] = *reinterpret_cast<const float4*>(job.norm + column(i));
-    }
-    float squares = 0.0f;
-#pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) {
-      if (column(i) >= P) continue;
-      const TaggedWord* from = job.projection + slice * P + column(i);
-      v[i] = scaled(await4(from, tag, load4_tagged(from)), job.projection_scale, same_eight(1.0f).low);
-      squares += dot4(v[i]);
+    const uint32_t at = slice * P + column;
+    Eight entry = {}, norm = {}, v = {};
+    if (mine) {
+      const auto unpacked = unpack_eight<kBuild.packings>(job.table, first_cell + at / kStep, at % kStep);
+      entry = {unpacked.low, unpacked.high};
+      norm = read_eight(job.norm + column);
+      EightWords words;
+      words.load(job.projection + at);
+      v = words.await(job.projection + at, version_tag(shared.serial, job.projection_version));
     }
     __syncwarp();
-    const float factor = rsqrtf(warp_sum(squares) / static_cast<float>(P) + shared.eps);
-#pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) {
-      if (column(i) >= P) continue;
-      const float4 both = joined(scaled(v[i], factor, norm[i]), job.table_scale, entry[i], 0.70710678118654752f);
-      publish4(job.out + slice * P + column(i), both, version_tag(shared.serial, job.version));
-    }
+    v = scaled(v, job.projection_scale, same_eight(1.0f));
+    const float factor = rsqrtf(warp_sum(dot_of(v, v)) / static_cast<float>(P) + shared.eps);
+    if (!mine) continue;
+    const Eight both = joined(scaled(v, factor, norm), job.table_scale, entry, 0.70710678118654752f);
+    const uint32_t tag = version_tag(shared.serial, job.version);
+    publish4(job.out + at, both.low, tag);
+    publish4(job.out + at + 4, both.high, tag);
   }
 }
 

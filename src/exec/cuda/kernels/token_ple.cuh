@@ -58,8 +58,8 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
     const unsigned char* weights = await_slot(shared, ring, turn.place + r, slot);
     if (mine) {
       const PackedView view = slot_view(p, now.layout, weights, (now.list.first + r) * p.steps % 8);
-      row[r].low = unpack_four<kPackings>(view, column / kStep, column % kStep);
-      row[r].high = unpack_four<kPackings>(view, column / kStep, column % kStep + 4);
+      const UnpackedEight unpacked = unpack_eight<kPackings>(view, column / kStep, column % kStep);
+      row[r] = {unpacked.low, unpacked.high};
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8);
@@ -103,14 +103,17 @@ __device__ __noinline__ void ple_project(uint32_t stage) {
   const uint32_t task = half / kTokenProjectRows, row = half % kTokenProjectRows, P = p.columns;
   const TokenShared::Turn turn = shared.turn[warp];
   auto* values = reinterpret_cast<float4*>(token_region());
-  constexpr uint32_t kQuads = kTokenMaxPle / 64;  // of a lane: columns 4 lane ... of every 64
-  float4 weights[kQuads] = {};
+  constexpr uint32_t kEights = kTokenMaxPle / 128;  // of a lane: columns 8 lane ... of every 128
+  Eight weights[kEights] = {};
   if (task < now.list.count) {
     uint32_t slot;
     const unsigned char* from = await_slot(shared, ring, turn.place + task, slot);
     const PackedView view = slot_view(p, now.layout, from, (now.list.first + task) * kTokenProjectRows % 8);
 #pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) weights[i] = unpack_four<kPackings>(view, row, 64 * i + 4 * lane);
+    for (uint32_t i = 0; i < kEights; ++i) {
+      const UnpackedEight unpacked = unpack_eight<kPackings>(view, row, 128 * i + 8 * lane);
+      weights[i] = {unpacked.low, unpacked.high};
+    }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8, 2 * kTokenWarps / kTokenProjectRows);
   }
@@ -124,11 +127,9 @@ __device__ __noinline__ void ple_project(uint32_t stage) {
   }
   token_barrier();
   if (task < now.list.count) {
-    float sum[kQuads];
-#pragma unroll
-    for (uint32_t i = 0; i < kQuads; ++i) sum[i] = dot_of(weights[i], values[16 * i + lane]);
-    static_assert(kQuads == 4);
-    float all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    static_assert(kEights == 2);
+    const auto* eights = reinterpret_cast<const Eight*>(values);
+    float all = dot_of(weights[0], eights[lane]) + dot_of(weights[1], eights[16 + lane]);
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) all += __shfl_xor_sync(0xffffffffu, all, offset);
     if (lane == 0) {

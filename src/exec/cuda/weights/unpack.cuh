@@ -108,51 +108,63 @@ __device__ __forceinline__ bool is_packed(const PackedView& view, Packing packin
   return kPackings == packing_set({packing}) || view.packing == packing;
 }
 
-// Columns c ... c + 3 (c a multiple of 4 below 256) of step `cell`.
+// Columns c ... c + 7 (c a multiple of 8 below 256) of step `cell`: the first four, and the others.
+struct UnpackedEight {
+  float4 low, high;
+};
 template <PackingSet kPackings = kAllPackings>
-__device__ __forceinline__ float4 unpack_four(const PackedView& view, uint64_t cell, uint32_t c) {
+__device__ __forceinline__ UnpackedEight unpack_eight(const PackedView& view, uint64_t cell, uint32_t c) {
   const auto read = [](auto type, const void* plane, uint64_t offset) {
     return *reinterpret_cast<const decltype(type)*>(static_cast<const char*>(plane) + offset);
   };
-  if (is_packed<kPackings>(view, Packing::kF32)) return read(float4{}, view.quants, (cell * kStep + c) * 4);
+  if (is_packed<kPackings>(view, Packing::kF32)) {
+    const uint64_t at = (cell * kStep + c) * 4;
+    return {read(float4{}, view.quants, at), read(float4{}, view.quants, at + 16)};
+  }
   if (is_packed<kPackings>(view, Packing::kF16) || is_packed<kPackings>(view, Packing::kBF16)) {
-    const auto pairs = read(uint2{}, view.quants, (cell * kStep + c) * 2);
-    if (is_packed<kPackings>(view, Packing::kBF16)) {
-      return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000u),
-                         __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000u));
-    }
-    const float2 low = __half22float2(*reinterpret_cast<const __half2*>(&pairs.x));
-    const float2 high = __half22float2(*reinterpret_cast<const __half2*>(&pairs.y));
-    return make_float4(low.x, low.y, high.x, high.y);
+    const auto pairs = read(uint4{}, view.quants, (cell * kStep + c) * 2);
+    const bool brain = is_packed<kPackings>(view, Packing::kBF16);
+    const auto two = [brain](uint32_t bits) {
+      if (brain) return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
+      return __half22float2(*reinterpret_cast<const __half2*>(&bits));
+    };
+    const float2 v[4] = {two(pairs.x), two(pairs.y), two(pairs.z), two(pairs.w)};
+    return {make_float4(v[0].x, v[0].y, v[1].x, v[1].y), make_float4(v[2].x, v[2].y, v[3].x, v[3].y)};
   }
   // (q - offset) * scale - minimum; a byte each.
-  const uint32_t block = c / 32, half = c % 32 / 16, within = c % 16, word = within / 4;
-  const auto four = [](uint32_t bytes, float offset, float scale, float minimum) {
+  const uint32_t block = c / 32, half = c % 32 / 16, within = c % 16;
+  const auto word = static_cast<int>(within / 4);
+  const auto eight = [](uint2 bytes, float offset, float scale, float minimum) -> UnpackedEight {
     const auto one = [&](uint32_t q) { return (static_cast<float>(q) - offset) * scale - minimum; };
-    return make_float4(one(byte_of(bytes, 0)), one(byte_of(bytes, 1)), one(byte_of(bytes, 2)), one(byte_of(bytes, 3)));
+    const auto four = [&](uint32_t b) {
+      return make_float4(one(byte_of(b, 0)), one(byte_of(b, 1)), one(byte_of(b, 2)), one(byte_of(b, 3)));
+    };
+    return {four(bytes.x), four(bytes.y)};
   };
   if (is_packed<kPackings>(view, Packing::kQ8)) {
     const float scale = __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2));
-    const auto bytes = read(uint32_t{}, view.quants, cell * 256 + (half * 8 + block) * 16 + within);
-    return four(bytes ^ 0x80808080u, 128.0f, scale, 0.0f);
+    const auto bytes = read(uint2{}, view.quants, cell * 256 + (half * 8 + block) * 16 + within);
+    return eight(make_uint2(bytes.x ^ 0x80808080u, bytes.y ^ 0x80808080u), 128.0f, scale, 0.0f);
   }
-  const uint32_t nibbles = read(uint32_t{}, view.quants, cell * 128 + block * 16 + within) >> (4 * half) & 0x0f0f0f0fu;
+  auto q = read(uint2{}, view.quants, cell * 128 + block * 16 + within);
+  q = make_uint2(q.x >> (4 * half) & 0x0f0f0f0fu, q.y >> (4 * half) & 0x0f0f0f0fu);
   if (is_packed<kPackings>(view, Packing::kQ4)) {
-    return four(nibbles, 8.0f, __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2)), 0.0f);
+    return eight(q, 8.0f, __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2)), 0.0f);
   }
   if (is_packed<kPackings>(view, Packing::kQ6K)) {
     const auto tops = read(uint32_t{}, view.high, (cell * 8 + block) * 8 + half * 4);
     const auto scale = static_cast<float>(read(int8_t{}, view.scales, cell * 16 + block * 2 + half));
     const float all = __half2float(read(__half{}, view.super, cell * 2));
-    return four(nibbles | top_bits(tops, static_cast<int>(word)), 32.0f, all * scale, 0.0f);
+    return eight(make_uint2(q.x | top_bits(tops, word), q.y | top_bits(tops, word + 1)), 32.0f, all * scale, 0.0f);
   }
   float scale, minimum;
   k_header(read(uint4{}, view.scales, cell * 16), block, scale, minimum);
-  uint32_t q = nibbles;
   if (is_packed<kPackings>(view, Packing::kQ5K)) {
-    q |= fifth_bits(read(uint32_t{}, view.high, (cell * 8 + block) * 4), static_cast<int>(4 * half + word));
+    const auto fifth = read(uint32_t{}, view.high, (cell * 8 + block) * 4);
+    const int first = static_cast<int>(4 * half) + word;
+    q = make_uint2(q.x | fifth_bits(fifth, first), q.y | fifth_bits(fifth, first + 1));
   }
-  return four(q, 0.0f, scale, minimum);
+  return eight(q, 0.0f, scale, minimum);
 }
 
 // One value: column `c` (0..255) of step `cell`.
