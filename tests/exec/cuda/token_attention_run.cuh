@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1)
   if (warp >= kTokenWarps) {
     const uint32_t loader = warp - kTokenWarps;
     if (loader >= run.job.memory.loaders) return;
-    WeightLoader(shared.slots_at, Ring(shared.ring), run.job.memory, nullptr, loader)
+    WeightLoader<kTokenAny>(shared.slots_at, Ring(shared.ring), run.job.memory, nullptr, loader)
         .run(run.job, shared.loading[loader], &shared.routed, &shared.begun, run.position, run.sequence);
     return;
   }

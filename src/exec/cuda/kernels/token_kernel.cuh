@@ -26,20 +26,21 @@ __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t n
 }
 
 // What this block does in a stage.
+template <TokenBuild kBuild>
 __device__ __forceinline__ void decide(WindowStage& now, const TokenJob& job, uint32_t position) {
   uint32_t product = kNoProduct, flags = 0;
   StageStart start = StageStart::kPerLayerInputs;
   if (now.stage.kind == TokenKind::kProduct) {
     const TokenProduct& p = now.stage.product;
     now.list = task_list(p);
-    now.layout = slot_layout(p, packed_bytes(p.packing));
+    now.layout = slot_layout(p, packed_bytes_in<kBuild.packings | kBuild.per_layer>(p.packing));
     now.warps = is_geglu(p.output) ? job.memory.geglu_warps : job.memory.warps;
     now.turn_tasks = now.warps / p.task.cuts;
     now.turn_cuts = now.warps % p.task.cuts;
     now.cuts_inverse = (256 + p.task.cuts - 1) / p.task.cuts;
     if (p.way == TokenWay::kTasks) {
       start = start_of(p, now.stage.number, job.d);
-      product = product_code(p.packing, row_code(p));
+      product = product_code(p.packing, task_code(p));
       if (p.output == TokenOutput::kGeluTimes) flags |= StageCall::kTakesFactors;
     } else {
       start = p.way == TokenWay::kGate ? StageStart::kPerLayerGate : StageStart::kPerLayerProject;
@@ -135,7 +136,7 @@ __device__ void describe_stages(const TokenJob& job) {
     WindowStage& to = shared.window[index % kTokenWindow];
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
-    if (lane == 0) decide(to, job, position);
+    if (lane == 0) decide<kBuild>(to, job, position);
     __syncwarp();
     prefetch_cache(to, shared.sequence, lane);
     if (lane == 0) barrier_arrive(shared_address(shared.described + index % kTokenWindow));
@@ -211,20 +212,20 @@ inline __device__ __noinline__ void take_factors(uint32_t stage) {
 // The activations of a product. What is common comes first.
 template <TokenBuild kBuild>
 __device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
-  if (start == StageStart::kVector) return vector_activations(stage);
+  if (start == StageStart::kVector) return vector_activations<kBuild>(stage);
   if constexpr (kBuild.narrow) {
-    if (start == StageStart::kResidual) return residual_activations<1, false>(stage);
+    if (start == StageStart::kResidual) return residual_activations<kBuild, 1, false>(stage);
   }
   if constexpr (kBuild.wide) {
-    if (start == StageStart::kWideResidual) return residual_activations<kTokenStreamPieces, false>(stage);
+    if (start == StageStart::kWideResidual) return residual_activations<kBuild, kTokenStreamPieces, false>(stage);
   }
-  if (start == StageStart::kEights) return eight_activations(stage);
+  if (start == StageStart::kEights) return eight_activations<kBuild>(stage);
   if constexpr (kBuild.experts) {
-    if (start == StageStart::kRoutingResidual) return residual_activations<1, true>(stage);
-    if (start == StageStart::kMixture) return mixture_activations(stage);
+    if (start == StageStart::kRoutingResidual) return residual_activations<kBuild, 1, true>(stage);
+    if (start == StageStart::kMixture) return mixture_activations<kBuild>(stage);
   }
   if constexpr (kBuild.again) {
-    if (start == StageStart::kAgain) return stream_activations(stage);
+    if (start == StageStart::kAgain) return stream_activations<kBuild>(stage);
   }
 }
 
@@ -240,22 +241,32 @@ __device__ __forceinline__ void other_stage(StageStart start, uint32_t stage) {
   attend(start, stage);
 }
 
-// The product of a stage, by the code made for its packing and the rows of a task.
+// The product of a stage, by the code made for its packing, the rows of a task and what becomes of its results.
+template <Packing kPacking, TaskResults kResults>
+__device__ __forceinline__ void multiply_rows(uint32_t rows, uint32_t stage) {
+  if (rows == kTwoRows) return multiply_tasks<kPacking, 2, false, kResults>(stage);
+  if (rows == kFourRows) return multiply_tasks<kPacking, 4, false, kResults>(stage);
+  if (rows == kEightRows) return multiply_tasks<kPacking, 8, false, kResults>(stage);
+  if constexpr (kResults != kGegluResults) {  // which take two rows at least
+    if (rows == kOneRow) return multiply_tasks<kPacking, 1, false, kResults>(stage);
+  }
+}
 template <TokenBuild kBuild, Packing kPacking>
-__device__ __forceinline__ void multiply_rows(uint32_t code, uint32_t stage) {
-  if (code == kTwoRows) return multiply_tasks<kPacking, 2, false>(stage);
-  if (code == kFourRows) return multiply_tasks<kPacking, 4, false>(stage);
-  if (code == kOneRow) return multiply_tasks<kPacking, 1, false>(stage);
-  if (code == kEightRows) return multiply_tasks<kPacking, 8, false>(stage);
-  if constexpr (kBuild.experts && !is_float_packing(kPacking)) multiply_tasks<kPacking, 2, true>(stage);
+__device__ __forceinline__ void multiply_code(uint32_t code, uint32_t stage) {
+  if (code < kRowCodes) return multiply_rows<kPacking, kWordResults>(code, stage);
+  if (code < 2 * kRowCodes) return multiply_rows<kPacking, kGegluResults>(code - kRowCodes, stage);
+  if constexpr (kBuild.experts && !is_float_packing(kPacking)) {
+    if (code == kExpertTasks) return multiply_tasks<kPacking, 2, true, kWordResults>(stage);
+  }
+  multiply_rows<kPacking, kOtherResults>(code - 2 * kRowCodes, stage);
 }
 // Whether `product` is of this packing, where those before it have been asked for: then it is done.
 template <TokenBuild kBuild, Packing kPacking>
 __device__ __forceinline__ bool multiply_packed(uint32_t product, uint32_t stage) {
   constexpr PackingSet kBefore = packing_set({kPacking}) - 1, kLater = kBuild.packings & ~(kBefore << 1 | 1);
   if constexpr (contains(kBuild.packings, kPacking)) {
-    if (kLater != 0 && product >= product_code(kPacking, kRowCodes)) return false;
-    multiply_rows<kBuild, kPacking>(product - product_code(kPacking, 0), stage);
+    if (kLater != 0 && product >= product_code(kPacking, kTaskCodes)) return false;
+    multiply_code<kBuild, kPacking>(product - product_code(kPacking, 0), stage);
     return true;
   }
   return false;
@@ -320,7 +331,7 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
     give_registers<kLoaderRegisters>();
     const uint32_t loader = warp - kTokenWarps;
     if (loader < job.memory.loaders) {
-      WeightLoader(shared.slots_at, Ring(shared.ring), job.memory, shared.expert_ids, loader)
+      WeightLoader<kBuild>(shared.slots_at, Ring(shared.ring), job.memory, shared.expert_ids, loader)
           .run(job, shared.loading[loader], &shared.routed, &shared.begun, shared.position, shared.sequence);
     } else if (loader == kTokenLoaderWarps) {
       describe_stages<kBuild>(job);

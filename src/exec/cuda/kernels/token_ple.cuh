@@ -83,7 +83,8 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
   const float f = rsqrt_fast(total.x * shared.inverse_d + shared.eps), scale = p.scale;
   if (threadIdx.x < rows) {
     const uint32_t r = threadIdx.x;
-    const float product = r == 0 ? before.y + f * total.y : r == 1 ? before.z + f * total.z : before.w + f * total.w;
+    static_assert(kTokenGateRows == 2);
+    const float product = r == 0 ? before.y + f * total.y : before.z + f * total.z;
     publish(static_cast<TaggedWord*>(p.out) + now.list.first + r, gelu(product * scale) * factor,
             version_tag(shared.serial, p.version));
   }

@@ -427,16 +427,14 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, const Toke
 }
 
 // `sum`: of the lane's row of the task.
-template <uint32_t kRows>
+template <uint32_t kRows, TaskResults kResults>
 __device__ __forceinline__ void hand_out(const TokenProduct& p, const TokenResults& to, uint32_t first_task,
                                          uint32_t task, float sum) {
   const TokenShared& shared = token_shared();
-  if constexpr (kRows > 1) {
-    if (is_geglu(to.output)) return hand_out_geglu<kRows>(p, to, task, sum);
-  }
+  if constexpr (kResults == kGegluResults) return hand_out_geglu<kRows>(p, to, task, sum);
   if (threadIdx.x % (32 / kRows) != 0) return;
   const uint32_t within = threadIdx.x % 32 / (32 / kRows), row = task * kRows + within;
-  if (to.output == TokenOutput::kVector) return publish(static_cast<TaggedWord*>(to.out) + row, sum, to.tag);
+  if constexpr (kResults == kWordResults) return publish(static_cast<TaggedWord*>(to.out) + row, sum, to.tag);
   if (to.output == TokenOutput::kLogits) {
     if (!isfinite(sum)) *shared.non_finite = 1;
     if (shared.softcap > 0.0f) sum = shared.softcap * tanhf(sum / shared.softcap);
@@ -473,7 +471,7 @@ __device__ __forceinline__ bool join_cuts(uint32_t unit, uint32_t task, uint32_t
 // still read the activations.
 // A call of its own, as everything that happens once a stage: what it keeps in registers ends with it. `stage`: its
 // place in the window.
-template <Packing kPacking, uint32_t kRows, bool kExperts>
+template <Packing kPacking, uint32_t kRows, bool kExperts, TaskResults kResults>
 __device__ __noinline__ void multiply_tasks(uint32_t stage) {
   TokenShared& shared = token_shared();
   const WindowStage& now = shared.window[stage];
@@ -520,7 +518,7 @@ __device__ __noinline__ void multiply_tasks(uint32_t stage) {
     if constexpr (kRows <= kTokenCutRows) {
       if (cuts > 1) whole = join_cuts<kRows>(unit, task, cut, cuts, sum);
     }
-    if (whole) hand_out<kRows>(p, results, list.first, list.first + task, sum);
+    if (whole) hand_out<kRows, kResults>(p, results, list.first, list.first + task, sum);
     task += turn_tasks;
     if constexpr (kRows <= kTokenCutRows) {
       cut += turn_cuts;

@@ -173,12 +173,16 @@ __device__ __forceinline__ void store_activations(const Eight& e, float times, b
   if (to.first) store_shared(to.sums, scale * static_cast<float>(sum));
 }
 
-// What a product wants of its activations.
+// What a product wants of its activations. Known when compiled where all packings of the set want the same; sums that
+// nobody wants do no harm.
+template <PackingSet kPackings>
 struct ActivationKind {
-  bool floats, with_sums;
+  static constexpr PackingSet kFloats = packing_set({Packing::kF16, Packing::kBF16, Packing::kF32});
+  static constexpr PackingSet kWithSums = packing_set({Packing::kQ4, Packing::kQ4K, Packing::kQ5K});
+  static constexpr bool with_sums = (kPackings & kWithSums) != 0;
+  bool floats;
   __device__ explicit ActivationKind(Packing packing)
-      : floats(is_float_packing(packing)),
-        with_sums(packing == Packing::kQ4 || packing == Packing::kQ4K || packing == Packing::kQ5K) {}
+      : floats((kPackings & kFloats) != 0 && is_float_packing(packing)) {}
 };
 
 // The first column of this thread's piece `piece`.
@@ -272,13 +276,13 @@ struct StreamPlace {
 //
 // kRouting: logits of the experts are made besides. They are rows of weights times (x + f e), so what they need are two
 // more sums a row, and the rows are in registers before e is there.
-template <uint32_t kPieces, bool kRouting>
+template <TokenBuild kBuild, uint32_t kPieces, bool kRouting>
 __device__ __noinline__ void residual_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t d = shared.d;
   const bool absorbs = p.in != nullptr;
-  const ActivationKind kind(p.packing);
+  const ActivationKind<kBuild.packings> kind(p.packing);
   const BlockSums sums(shared.sums);
   const StreamPlace x(shared, p, absorbs);
   RouterRows<kRouting> router(p, d);
@@ -376,12 +380,13 @@ __device__ __forceinline__ Eight weighted_branch(const Eight& normed, const Eigh
 // `experts` are what they are after their own norms' weights, a and b after the sum's too. With f, g the factors of
 // their norms |f dense + g experts|^2 = f^2 |dense|^2 + 2 f g dense.experts + g^2 |experts|^2, and so on: one reduction
 // does again. Experts come last.
-inline __device__ __noinline__ void mixture_activations(uint32_t stage) {
+template <TokenBuild kBuild>
+__device__ __noinline__ void mixture_activations(uint32_t stage) {
   TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t column = column_of(0);
   const bool mine = column < shared.d, has_first = warp_has(0, p.steps * kStep);
-  const ActivationKind kind(p.packing);
+  const ActivationKind<kBuild.packings> kind(p.packing);
   const BlockSums sums(shared.sums), sums_of_dense(shared.sums + 4 * kTokenWarps),
       sums_of_both(shared.sums + 8 * kTokenWarps);
   const StreamPlace x(shared, p, true);
@@ -431,11 +436,12 @@ inline __device__ __noinline__ void mixture_activations(uint32_t stage) {
 }
 
 // Another norm of the stream as it was left by the last stage that read it.
-inline __device__ __noinline__ void stream_activations(uint32_t stage) {
+template <TokenBuild kBuild>
+__device__ __noinline__ void stream_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const uint32_t d = shared.d, width = p.steps * kStep;
-  const ActivationKind kind(p.packing);
+  const ActivationKind<kBuild.packings> kind(p.packing);
   const float factor = p.next_norm != nullptr ? shared.stream_factor : 1.0f;
 #pragma unroll 1
   for (uint32_t piece = 0; warp_has(piece, width); ++piece) {
@@ -452,11 +458,11 @@ inline __device__ __noinline__ void stream_activations(uint32_t stage) {
 // the next is asked for.
 // find(column): where a thread's piece comes from; kNowhere: it is zero.
 inline constexpr uint32_t kNowhere = 0xffffffffu;
-template <typename Words, typename Word, typename Find>
+template <TokenBuild kBuild, typename Words, typename Word, typename Find>
 __device__ __forceinline__ void piece_activations(const TokenProduct& p, const Word* in, uint32_t serial,
                                                   const Find& find) {
   const uint32_t tag = version_tag(serial, p.in_version), width = p.steps * kStep;
-  const ActivationKind kind(p.packing);
+  const ActivationKind<kBuild.packings> kind(p.packing);
   Words words;
   uint32_t from = find(column_of(0));
   if (from != kNowhere) words.load(in + from);
@@ -473,25 +479,28 @@ __device__ __forceinline__ void piece_activations(const TokenProduct& p, const W
   }
 }
 
-inline __device__ __noinline__ void vector_activations(uint32_t stage) {
+template <TokenBuild kBuild>
+__device__ __noinline__ void vector_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const auto* in = static_cast<const TaggedWord*>(p.in);
   const uint32_t columns = p.columns;
-  piece_activations<EightWords>(p, in, shared.serial,
-                                [&](uint32_t column) { return column < columns ? column : kNowhere; });
+  piece_activations<kBuild, EightWords>(p, in, shared.serial,
+                                        [&](uint32_t column) { return column < columns ? column : kNowhere; });
 }
 
 // The results of GEGLU. In the experts' down product the experts in use stand one after the other, each padded to whole
 // steps, so that one product adds them up.
-inline __device__ __noinline__ void eight_activations(uint32_t stage) {
+template <TokenBuild kBuild>
+__device__ __noinline__ void eight_activations(uint32_t stage) {
   const TokenShared& shared = token_shared();
   const TokenProduct& p = shared.window[stage].stage.product;
   const auto* in = static_cast<const TaggedEight*>(p.in);
   const uint32_t columns = p.columns, inverse = p.expert_inverse, padded = p.expert_steps * kStep;
   const uint32_t width = p.steps * kStep;
-  piece_activations<AwaitedEight>(p, in, shared.serial, [&](uint32_t column) {
-    const uint32_t expert = padded == 0 ? 0 : __umulhi(column, inverse), within = column - expert * padded;
+  piece_activations<kBuild, AwaitedEight>(p, in, shared.serial, [&](uint32_t column) {
+    const uint32_t expert = !kBuild.experts || padded == 0 ? 0 : __umulhi(column, inverse);
+    const uint32_t within = column - expert * padded;
     return column < width && within < columns ? (expert * columns + within) / kTokenEight : kNowhere;
   });
 }

@@ -123,15 +123,23 @@ struct StageCall {
   __device__ uint32_t product() const { return bits >> 8 & 0xffu; }  // product_code(), or kNoProduct
   __device__ bool has(uint32_t flags) const { return (bits & flags) != 0; }
 };
-// The code of a product: its packing, and the rows of a task or two that are put together from experts.
-enum RowCode : uint32_t { kOneRow, kTwoRows, kFourRows, kEightRows, kExpertRows, kRowCodes };
-__device__ __forceinline__ uint32_t row_code(const TokenProduct& p) {
-  return p.expert_steps != 0 ? kExpertRows : 31 - __clz(p.task.rows);
+// The code of a product: its packing, what becomes of its results, and the rows of a task; or two rows that are put
+// together from experts. Everything that is not asked while rows are multiplied makes a layer's instructions fewer.
+enum RowCode : uint32_t { kOneRow, kTwoRows, kFourRows, kEightRows, kRowCodes };
+enum TaskResults : uint32_t { kWordResults, kGegluResults, kOtherResults };
+inline constexpr uint32_t kExpertTasks = 3 * static_cast<uint32_t>(kRowCodes), kTaskCodes = kExpertTasks + 1;
+__device__ __forceinline__ uint32_t task_code(const TokenProduct& p) {
+  if (p.expert_steps != 0) return kExpertTasks;
+  const TaskResults results = p.output == TokenOutput::kVector ? kWordResults
+                              : is_geglu(p.output)             ? kGegluResults
+                                                               : kOtherResults;
+  return static_cast<uint32_t>(results) * kRowCodes + (31 - __clz(p.task.rows));
 }
 inline constexpr uint32_t kNoProduct = 0;
-constexpr uint32_t product_code(Packing packing, uint32_t row_code) {
-  return 1 + static_cast<uint32_t>(packing) * kRowCodes + row_code;
+constexpr uint32_t product_code(Packing packing, uint32_t task_code) {
+  return 1 + static_cast<uint32_t>(packing) * kTaskCodes + task_code;
 }
+static_assert(product_code(Packing::kF32, kTaskCodes) <= 256);
 
 // A stage as it lies in shared memory, with this block's part of it and what is to be called: worked out ahead, because
 // every decision takes long.
@@ -213,6 +221,7 @@ __device__ __forceinline__ void write_shared(uint32_t address, uint32_t v) {
 
 // A warp that loads. All of its lanes call everything. Slots stand empty for as long as it takes to fill the one
 // before, so whatever is the same for the next slot stays in registers.
+template <TokenBuild kBuild>
 class WeightLoader {
  public:
   // `loader`: its number. Slots loader, loader + memory.loaders, ... are its own.
@@ -249,10 +258,12 @@ class WeightLoader {
         load_cache(stage.attention, share, sequence);
       }
       if (stage.kind != TokenKind::kProduct) continue;
-      if (stage.product.expert_rows != 0) {
-        while (*routed < stage.number) __nanosleep(20);
-        __threadfence_block();
-        __syncwarp();
+      if constexpr (kBuild.experts) {
+        if (stage.product.expert_rows != 0) {
+          while (*routed < stage.number) __nanosleep(20);
+          __threadfence_block();
+          __syncwarp();
+        }
       }
       number_ = stage.number, hurries_ = false;
       load(stage.product);
@@ -351,9 +362,9 @@ class WeightLoader {
   // one warp alone waits for every instruction, and has a slot to fill every few hundred cycles.
   __device__ void load(const TokenProduct& p) {
     const TaskList list = task_list(p);
-    const PackedBytes bytes = packed_bytes(p.packing);
+    const PackedBytes bytes = packed_bytes_in<kBuild.packings | kBuild.per_layer>(p.packing);
     const SlotLayout layout = slot_layout(p, bytes);
-    const bool in_turn = p.expert_steps != 0, cut = p.task.cuts > 1 && !in_turn;
+    const bool in_turn = kBuild.experts && p.expert_steps != 0, cut = p.task.cuts > 1 && !in_turn;
     const uint32_t planes = 1 + (bytes.high != 0) + (bytes.scales != 0) + (bytes.super != 0);
     const uint32_t together = cut ? 1 : run_rows(p);  // rows of a run
     const uint32_t runs = in_turn ? p.task.cut_steps / p.expert_steps : p.task.rows / together;
@@ -408,7 +419,7 @@ class WeightLoader {
       row_steps = p.expert_steps;
     } else if (is_geglu(p.output)) {
       part = within >= rows ? 1 : 0;
-      if (p.expert_rows != 0) {
+      if (kBuild.experts && p.expert_rows != 0) {
         const uint32_t expert = row / p.expert_rows;
         until = (expert + 1) * (p.expert_rows / rows);
         row += expert_ids_[expert] * p.expert_stride[part] + p.expert_offset[part] - expert * p.expert_rows;

@@ -71,6 +71,16 @@ constexpr PackedBytes packed_bytes(Packing packing) {
   }
   return {};
 }
+// Of a packing that is one of a set: fewer questions where the set is small.
+template <PackingSet kPackings>
+constexpr PackedBytes packed_bytes_in(Packing packing) {
+  PackedBytes bytes{};
+  for (uint32_t i = 0; i < 8; ++i) {
+    const auto one = static_cast<Packing>(i);
+    if (contains(kPackings, one) && (kPackings == packing_set({one}) || packing == one)) bytes = packed_bytes(one);
+  }
+  return bytes;
+}
 
 constexpr bool is_float_packing(Packing packing) {
   return packing == Packing::kF16 || packing == Packing::kBF16 || packing == Packing::kF32;
