@@ -64,7 +64,6 @@ class TokenProgram {
       if (stage.kind != TokenKind::kProduct) continue;
       const TokenProduct& product = stage.product;
       (product.way == TokenWay::kTasks ? needs.packings : needs.per_layer) |= packing_set({product.packing});
-      needs.again |= reads_again(product, stage.number);
     }
     return needs;
   }

@@ -25,7 +25,7 @@ TEST(TokenBuildTest, FilesAsTheyAreShippedHaveBuildsOfTheirOwn) {
   TokenBuild dense = model(Packing::kQ4, {Packing::kQ6K});
   dense.per_layer = 0;
   EXPECT_TRUE(same(chosen(dense), kTokenQ4));
-  dense.experts = dense.again = true;
+  dense.experts = true;
   EXPECT_TRUE(same(chosen(dense), kTokenQ4Experts));
 }
 
@@ -35,9 +35,6 @@ TEST(TokenBuildTest, AnythingElseTakesTheOneThatCanDoEverything) {
   TokenBuild mixed = model(Packing::kQ8);
   mixed.per_layer = packing_set({Packing::kBF16});
   EXPECT_TRUE(same(chosen(mixed), kTokenAny));
-  TokenBuild again = model(Packing::kQ8);
-  again.again = true;
-  EXPECT_TRUE(same(chosen(again), kTokenAny));
   TokenBuild experts = model(Packing::kQ8);
   experts.experts = true;
   EXPECT_TRUE(same(chosen(experts), kTokenAny));
@@ -47,14 +44,13 @@ TEST(TokenBuildTest, AnythingElseTakesTheOneThatCanDoEverything) {
 // Whatever a model may need, what is chosen has it.
 TEST(TokenBuildTest, EveryNeedIsCovered) {
   for (PackingSet packings = 1; packings <= kAllPackings; ++packings) {
-    for (uint32_t kind = 0; kind < 16; ++kind) {
+    for (uint32_t kind = 0; kind < 8; ++kind) {
       const bool wide = kind % 2 != 0;
       const TokenBuild needs{.packings = packings,
                              .per_layer = kind & 2 ? packings : 0,
                              .narrow = !wide,
                              .wide = wide,
-                             .experts = (kind & 4) != 0,
-                             .again = (kind & 8) != 0};
+                             .experts = (kind & 4) != 0};
       const size_t index = token_build(needs);
       ASSERT_LT(index, std::size(kTokenBuilds));
       const TokenBuild& build = kTokenBuilds[index];
@@ -62,7 +58,6 @@ TEST(TokenBuildTest, EveryNeedIsCovered) {
       EXPECT_EQ(needs.per_layer & ~build.per_layer, 0u);
       EXPECT_TRUE(wide ? build.wide : build.narrow);
       EXPECT_TRUE(build.experts || !needs.experts);
-      EXPECT_TRUE(build.again || !needs.again);
     }
   }
 }

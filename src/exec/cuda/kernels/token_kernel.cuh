@@ -224,9 +224,7 @@ __device__ __forceinline__ void prepare(StageStart start, uint32_t stage) {
     if (start == StageStart::kRoutingResidual) return residual_activations<kBuild, 1, true>(stage);
     if (start == StageStart::kMixture) return mixture_activations<kBuild>(stage);
   }
-  if constexpr (kBuild.again) {
-    if (start == StageStart::kAgain) return stream_activations<kBuild>(stage);
-  }
+  if (start == StageStart::kAgain) return stream_activations<kBuild>(stage);
 }
 
 // Stages that are no products.
