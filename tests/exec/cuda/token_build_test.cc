@@ -62,5 +62,27 @@ TEST(TokenBuildTest, EveryNeedIsCovered) {
   }
 }
 
+// Of a packing that a set contains, the set makes no difference.
+template <PackingSet kPackings>
+void expect_bytes() {
+  for (uint32_t i = 0; i < 8; ++i) {
+    const auto packing = static_cast<Packing>(i);
+    if (!contains(kPackings, packing)) continue;
+    const PackedBytes found = packed_bytes_in<kPackings>(packing), wanted = packed_bytes(packing);
+    EXPECT_EQ(found.quants, wanted.quants) << i;
+    EXPECT_EQ(found.high, wanted.high) << i;
+    EXPECT_EQ(found.scales, wanted.scales) << i;
+    EXPECT_EQ(found.super, wanted.super) << i;
+  }
+}
+TEST(TokenBuildTest, BytesOfAPackingInASet) {
+  expect_bytes<kTokenQ8.packings>();
+  expect_bytes<kTokenQ4.packings>();
+  expect_bytes<kTokenQ4K.packings>();
+  expect_bytes<kTokenQ4Experts.packings>();
+  expect_bytes<packing_set({Packing::kQ6K})>();
+  expect_bytes<kAllPackings>();
+}
+
 }  // namespace
 }  // namespace carat::cuda
