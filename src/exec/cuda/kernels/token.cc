@@ -2,22 +2,23 @@
 #include "exec/cuda/kernels/token.h"
 
 #include <iterator>
+#include <utility>
 
 namespace carat::cuda {
+namespace {
 
-// token_*.cu
-void run_token_q8(const TokenJob& job, uint32_t blocks, const Launch& how);
-void run_token_q4(const TokenJob& job, uint32_t blocks, const Launch& how);
-void run_token_q4k(const TokenJob& job, uint32_t blocks, const Launch& how);
-void run_token_q4_experts(const TokenJob& job, uint32_t blocks, const Launch& how);
-void run_token_any(const TokenJob& job, uint32_t blocks, const Launch& how);
+using Run = void (*)(const TokenJob& job, uint32_t blocks, const Launch& how);
+
+template <size_t... kIndexes>
+Run run_of(size_t build, std::index_sequence<kIndexes...>) {
+  constexpr Run kRun[] = {run_token_build<kIndexes>...};
+  return kRun[build];
+}
+
+}  // namespace
 
 void run_token(const TokenJob& job, const TokenBuild& needs, uint32_t blocks, const Launch& how) {
-  // As in kTokenBuilds.
-  constexpr decltype(&run_token_any) kRun[] = {run_token_q8, run_token_q4, run_token_q4k, run_token_q4_experts,
-                                               run_token_any};
-  static_assert(std::size(kRun) == std::size(kTokenBuilds));
-  kRun[token_build(needs)](job, blocks, how);
+  run_of(token_build(needs), std::make_index_sequence<std::size(kTokenBuilds)>())(job, blocks, how);
 }
 
 }  // namespace carat::cuda

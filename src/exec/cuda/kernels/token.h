@@ -98,12 +98,6 @@ struct TokenProduct {
   const float* expert_scale;
 };
 
-// Whether it reads the residual stream after a stage that has absorbed everything (the first stage has nothing to).
-constexpr bool reads_again(const TokenProduct& product, uint32_t number) {
-  return product.input == TokenInput::kResidual && product.router_weights == nullptr && product.in == nullptr &&
-         number > 1;
-}
-
 struct TokenAttention {
   AttentionShape shape;
   uint32_t pairs, first_pair;  // rotation angles of this kind of layer
@@ -168,6 +162,10 @@ struct TokenJob {
   TokenMemory memory;
   uint64_t* trace;  // null, or [stage_count + 1]: the clock of block 0 when it began each stage, and at the end
 };
+
+// Build kIndex of kTokenBuilds, each compiled in a file of its own (token_*.cu).
+template <size_t kIndex>
+void run_token_build(const TokenJob& job, uint32_t blocks, const Launch& how);
 
 // By the build that covers the needs of the model. `blocks` must be resident together: at most one per SM.
 void run_token(const TokenJob& job, const TokenBuild& needs, uint32_t blocks, const Launch& how);

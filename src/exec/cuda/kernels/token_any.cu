@@ -3,8 +3,6 @@
 
 namespace carat::cuda {
 
-void run_token_any(const TokenJob& job, uint32_t blocks, const Launch& how) {
-  launch_token<kTokenAny>(job, blocks, how);
-}
+template void run_token_build<token_build(kTokenAny)>(const TokenJob& job, uint32_t blocks, const Launch& how);
 
 }  // namespace carat::cuda

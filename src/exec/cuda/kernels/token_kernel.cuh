@@ -14,6 +14,12 @@
 
 namespace carat::cuda {
 
+// Whether it reads the residual stream after a stage that has absorbed everything (the first stage has nothing to).
+constexpr bool reads_again(const TokenProduct& product, uint32_t number) {
+  return product.input == TokenInput::kResidual && product.router_weights == nullptr && product.in == nullptr &&
+         number > 1;
+}
+
 __device__ __forceinline__ StageStart start_of(const TokenProduct& p, uint32_t number, uint32_t d) {
   if (p.input == TokenInput::kVector) return StageStart::kVector;
   if (p.input == TokenInput::kEights) return StageStart::kEights;
@@ -350,9 +356,9 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
 #endif
 }
 
-template <TokenBuild kBuild>
-void launch_token(const TokenJob& job, uint32_t blocks, const Launch& how) {
-  const auto kernel = token_kernel<token_build(kBuild)>;
+template <size_t kIndex>
+void run_token_build(const TokenJob& job, uint32_t blocks, const Launch& how) {
+  const auto kernel = token_kernel<kIndex>;
   const size_t bytes = job.memory.total(job.d);
   allow_shared_memory(kernel, bytes, "token");
   cudaLaunchConfig_t config{};

@@ -3,8 +3,6 @@
 
 namespace carat::cuda {
 
-void run_token_q4_experts(const TokenJob& job, uint32_t blocks, const Launch& how) {
-  launch_token<kTokenQ4Experts>(job, blocks, how);
-}
+template void run_token_build<token_build(kTokenQ4Experts)>(const TokenJob& job, uint32_t blocks, const Launch& how);
 
 }  // namespace carat::cuda

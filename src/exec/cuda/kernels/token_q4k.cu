@@ -3,8 +3,6 @@
 
 namespace carat::cuda {
 
-void run_token_q4k(const TokenJob& job, uint32_t blocks, const Launch& how) {
-  launch_token<kTokenQ4K>(job, blocks, how);
-}
+template void run_token_build<token_build(kTokenQ4K)>(const TokenJob& job, uint32_t blocks, const Launch& how);
 
 }  // namespace carat::cuda

@@ -3,6 +3,6 @@
 
 namespace carat::cuda {
 
-void run_token_q8(const TokenJob& job, uint32_t blocks, const Launch& how) { launch_token<kTokenQ8>(job, blocks, how); }
+template void run_token_build<token_build(kTokenQ8)>(const TokenJob& job, uint32_t blocks, const Launch& how);
 
 }  // namespace carat::cuda
