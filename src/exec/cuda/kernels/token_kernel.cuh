@@ -158,8 +158,8 @@ __device__ __noinline__ void begin_token(const TokenJob& job) {
   const uint64_t cell = static_cast<uint64_t>(shared.token) * job.embedding.steps;
   const Eight scale = same_eight(job.embedding_scale);
   for (uint32_t c = 8 * threadIdx.x; c < job.d; c += 8 * kTokenThreads) {
-    const auto unpacked = unpack_eight<kBuild.packings>(job.embedding, cell + c / kStep, c % kStep);
-    write_eight(token_stream() + c, scaled({unpacked.low, unpacked.high}, 1.0f, scale));
+    const Eight entry = unpack_eight<kBuild.packings>(job.embedding, cell + c / kStep, c % kStep);
+    write_eight(token_stream() + c, scaled(entry, 1.0f, scale));
   }
   for (uint32_t j = threadIdx.x; j < job.pairs; j += kTokenThreads) {
     // Range reduction in double: an fp32 product would be off by 0.008 radians at position 131072.
@@ -186,8 +186,7 @@ __device__ __noinline__ void per_layer_inputs(uint32_t stage) {
     const uint32_t at = slice * P + column;
     Eight entry = {}, norm = {}, v = {};
     if (mine) {
-      const auto unpacked = unpack_eight<kBuild.packings>(job.table, first_cell + at / kStep, at % kStep);
-      entry = {unpacked.low, unpacked.high};
+      entry = unpack_eight<kBuild.packings>(job.table, first_cell + at / kStep, at % kStep);
       norm = read_eight(job.norm + column);
       EightWords words;
       words.load(job.projection + at);

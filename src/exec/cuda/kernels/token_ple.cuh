@@ -58,8 +58,7 @@ __device__ __noinline__ void ple_gate(uint32_t stage) {
     const unsigned char* weights = await_slot(shared, ring, turn.place + r, slot);
     if (mine) {
       const PackedView view = slot_view(p, now.layout, weights, (now.list.first + r) * p.steps % 8);
-      const UnpackedEight unpacked = unpack_eight<kPackings>(view, column / kStep, column % kStep);
-      row[r] = {unpacked.low, unpacked.high};
+      row[r] = unpack_eight<kPackings>(view, column / kStep, column % kStep);
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8);
@@ -111,10 +110,7 @@ __device__ __noinline__ void ple_project(uint32_t stage) {
     const unsigned char* from = await_slot(shared, ring, turn.place + task, slot);
     const PackedView view = slot_view(p, now.layout, from, (now.list.first + task) * kTokenProjectRows % 8);
 #pragma unroll
-    for (uint32_t i = 0; i < kEights; ++i) {
-      const UnpackedEight unpacked = unpack_eight<kPackings>(view, row, 128 * i + 8 * lane);
-      weights[i] = {unpacked.low, unpacked.high};
-    }
+    for (uint32_t i = 0; i < kEights; ++i) weights[i] = unpack_eight<kPackings>(view, row, 128 * i + 8 * lane);
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + slot * 8, 2 * kTokenWarps / kTokenProjectRows);
   }

@@ -50,11 +50,8 @@ __device__ __forceinline__ float4 sum_of(const float4& a, const float4& b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// Eight neighbouring columns: vectors are dealt out to the threads in such pieces. Piece q of a vector, piece
-// q + kTokenThreads, ... belong to thread q.
-struct Eight {
-  float4 low, high;
-};
+// Vectors are dealt out to the threads in pieces of eight columns. Piece q of a vector, piece q + kTokenThreads, ...
+// belong to thread q.
 static_assert(sizeof(Eight) == kTokenThreadColumns * sizeof(float));
 __device__ __forceinline__ Eight read_eight(const float* from) {
   const auto* quads = reinterpret_cast<const float4*>(from);

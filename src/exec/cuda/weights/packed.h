@@ -27,8 +27,14 @@ constexpr PackingSet packing_set(std::initializer_list<Packing> packings) {
   return set;
 }
 constexpr bool contains(PackingSet set, Packing packing) { return (set & packing_set({packing})) != 0; }
-inline constexpr PackingSet kAllPackings = packing_set({Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ5K,
-                                                        Packing::kQ6K, Packing::kF16, Packing::kBF16, Packing::kF32});
+inline constexpr uint32_t kPackingCount = 8;
+inline constexpr PackingSet kAllPackings = (1u << kPackingCount) - 1;
+static_assert(static_cast<uint32_t>(Packing::kF32) + 1 == kPackingCount);
+// Whether a packing of the set is `asked`: known when compiled where the set leaves no choice.
+template <PackingSet kPackings>
+constexpr bool is_packing(Packing packing, Packing asked) {
+  return contains(kPackings, asked) && (kPackings == packing_set({asked}) || packing == asked);
+}
 
 inline constexpr uint32_t kStep = 256;      // columns per step
 inline constexpr uint32_t kStepBlocks = 8;  // blocks of 32 columns per step
@@ -75,9 +81,9 @@ constexpr PackedBytes packed_bytes(Packing packing) {
 template <PackingSet kPackings>
 constexpr PackedBytes packed_bytes_in(Packing packing) {
   PackedBytes bytes{};
-  for (uint32_t i = 0; i < 8; ++i) {
+  for (uint32_t i = 0; i < kPackingCount; ++i) {
     const auto one = static_cast<Packing>(i);
-    if (contains(kPackings, one) && (kPackings == packing_set({one}) || packing == one)) bytes = packed_bytes(one);
+    if (is_packing<kPackings>(packing, one)) bytes = packed_bytes(one);
   }
   return bytes;
 }

@@ -101,29 +101,24 @@ __device__ inline void unpack_block(const PackedView& view, uint64_t cell, uint3
   }
 }
 
-// Whether a matrix whose packing is one of a set has this one: known when compiled where the set leaves no choice.
-template <PackingSet kPackings>
-__device__ __forceinline__ bool is_packed(const PackedView& view, Packing packing) {
-  if (!contains(kPackings, packing)) return false;
-  return kPackings == packing_set({packing}) || view.packing == packing;
-}
-
-// Columns c ... c + 7 (c a multiple of 8 below 256) of step `cell`: the first four, and the others.
-struct UnpackedEight {
+// Eight neighbouring columns of a row or a vector.
+struct Eight {
   float4 low, high;
 };
+
+// Columns c ... c + 7 (c a multiple of 8 below 256) of step `cell`.
 template <PackingSet kPackings = kAllPackings>
-__device__ __forceinline__ UnpackedEight unpack_eight(const PackedView& view, uint64_t cell, uint32_t c) {
+__device__ __forceinline__ Eight unpack_eight(const PackedView& view, uint64_t cell, uint32_t c) {
   const auto read = [](auto type, const void* plane, uint64_t offset) {
     return *reinterpret_cast<const decltype(type)*>(static_cast<const char*>(plane) + offset);
   };
-  if (is_packed<kPackings>(view, Packing::kF32)) {
+  if (is_packing<kPackings>(view.packing, Packing::kF32)) {
     const uint64_t at = (cell * kStep + c) * 4;
     return {read(float4{}, view.quants, at), read(float4{}, view.quants, at + 16)};
   }
-  if (is_packed<kPackings>(view, Packing::kF16) || is_packed<kPackings>(view, Packing::kBF16)) {
+  if (is_packing<kPackings>(view.packing, Packing::kF16) || is_packing<kPackings>(view.packing, Packing::kBF16)) {
     const auto pairs = read(uint4{}, view.quants, (cell * kStep + c) * 2);
-    const bool brain = is_packed<kPackings>(view, Packing::kBF16);
+    const bool brain = is_packing<kPackings>(view.packing, Packing::kBF16);
     const auto two = [brain](uint32_t bits) {
       if (brain) return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
       return __half22float2(*reinterpret_cast<const __half2*>(&bits));
@@ -134,24 +129,24 @@ __device__ __forceinline__ UnpackedEight unpack_eight(const PackedView& view, ui
   // (q - offset) * scale - minimum; a byte each.
   const uint32_t block = c / 32, half = c % 32 / 16, within = c % 16;
   const auto word = static_cast<int>(within / 4);
-  const auto eight = [](uint2 bytes, float offset, float scale, float minimum) -> UnpackedEight {
+  const auto eight = [](uint2 bytes, float offset, float scale, float minimum) -> Eight {
     const auto one = [&](uint32_t q) { return (static_cast<float>(q) - offset) * scale - minimum; };
     const auto four = [&](uint32_t b) {
       return make_float4(one(byte_of(b, 0)), one(byte_of(b, 1)), one(byte_of(b, 2)), one(byte_of(b, 3)));
     };
     return {four(bytes.x), four(bytes.y)};
   };
-  if (is_packed<kPackings>(view, Packing::kQ8)) {
+  if (is_packing<kPackings>(view.packing, Packing::kQ8)) {
     const float scale = __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2));
     const auto bytes = read(uint2{}, view.quants, cell * 256 + (half * 8 + block) * 16 + within);
     return eight(make_uint2(bytes.x ^ 0x80808080u, bytes.y ^ 0x80808080u), 128.0f, scale, 0.0f);
   }
   auto q = read(uint2{}, view.quants, cell * 128 + block * 16 + within);
   q = make_uint2(q.x >> (4 * half) & 0x0f0f0f0fu, q.y >> (4 * half) & 0x0f0f0f0fu);
-  if (is_packed<kPackings>(view, Packing::kQ4)) {
+  if (is_packing<kPackings>(view.packing, Packing::kQ4)) {
     return eight(q, 8.0f, __half2float(read(__half{}, view.scales, (cell * 8 + block) * 2)), 0.0f);
   }
-  if (is_packed<kPackings>(view, Packing::kQ6K)) {
+  if (is_packing<kPackings>(view.packing, Packing::kQ6K)) {
     const auto tops = read(uint32_t{}, view.high, (cell * 8 + block) * 8 + half * 4);
     const auto scale = static_cast<float>(read(int8_t{}, view.scales, cell * 16 + block * 2 + half));
     const float all = __half2float(read(__half{}, view.super, cell * 2));
@@ -159,7 +154,7 @@ __device__ __forceinline__ UnpackedEight unpack_eight(const PackedView& view, ui
   }
   float scale, minimum;
   k_header(read(uint4{}, view.scales, cell * 16), block, scale, minimum);
-  if (is_packed<kPackings>(view, Packing::kQ5K)) {
+  if (is_packing<kPackings>(view.packing, Packing::kQ5K)) {
     const auto fifth = read(uint32_t{}, view.high, (cell * 8 + block) * 4);
     const int first = static_cast<int>(4 * half) + word;
     q = make_uint2(q.x | fifth_bits(fifth, first), q.y | fifth_bits(fifth, first + 1));
