@@ -88,6 +88,7 @@ class TokenProgram {
     }
     memory_ = token_memory(products, config_.d, blocks_, executor_.gpu_.shared_memory);
     CARAT_CHECK(memory_.slots > 0);
+    slot_cycles_ = token_slot_cycles(products, blocks_);
     for (TokenStage& stage : stages_) {
       if (stage.kind == TokenKind::kAttention) stage.attention.slot_shift = token_cache_shift(memory_.slot_bytes);
       if (stage.kind != TokenKind::kProduct) continue;
@@ -111,7 +112,7 @@ class TokenProgram {
       return;
     }
     product.way = TokenWay::kTasks;
-    product.task = token_tasks(weights, memory_.slot_bytes, blocks_);
+    product.task = token_tasks(weights, memory_.slot_bytes, blocks_, slot_cycles_);
   }
 
   static TokenWeights weights_of(const TokenProduct& product) {
@@ -346,6 +347,7 @@ class TokenProgram {
   const TokenBuffers& to_;
   uint32_t blocks_;
   TokenMemory memory_;
+  uint32_t slot_cycles_ = 0;
   // The number of each layer's attention stage.
   std::vector<uint32_t> attention_stages_ = std::vector<uint32_t>(config_.L);
   std::map<const void*, uint32_t> versions_;  // of each buffer's newest contents

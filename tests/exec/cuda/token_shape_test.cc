@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -112,7 +113,7 @@ TEST(TokenShape, EveryBlockHasATaskWhereThereAreRowsForIt) {
 
 // What a few slots under way are for: layers in which stages wait for one another more than for the memory.
 TEST(TokenShape, CopiesOfShortLayersAreHeldBack) {
-  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, 5u);
+  EXPECT_EQ(token_memory(e4b(Packing::kQ8), 2560, kBlocks, kH200Shared).under_way, 8u);
   EXPECT_EQ(token_memory(e4b(Packing::kQ4), 2560, kBlocks, kH200Shared).under_way, 3u);
   const TokenMemory floats = token_memory(e4b(Packing::kBF16), 2560, kBlocks, kH200Shared);
   EXPECT_EQ(floats.under_way, 64 * 1024 / floats.slot_bytes);
@@ -121,6 +122,40 @@ TEST(TokenShape, CopiesOfShortLayersAreHeldBack) {
   std::vector<TokenWeights> products = e4b(Packing::kQ8);
   products.push_back({Packing::kQ8, 2560, 1, 8 * 3, 3});  // experts' rows, put together
   EXPECT_EQ(token_memory(products, 2560, kBlocks, kH200Shared).under_way, kTokenMaxSlots);
+}
+
+// Where two warps copy, what a block has of a short product passes through few slots: four rows together, although two
+// would be multiplied sooner.
+TEST(TokenShape, ShortProductsTakeFewSlots) {
+  for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ4K}) {
+    const uint32_t slot = token_memory(e4b(packing), 2560, kBlocks, kH200Shared).slot_bytes;
+    const uint32_t cycles = token_slot_cycles(e4b(packing), kBlocks);
+    const TokenWeights qkv = e4b(packing).front();
+    EXPECT_GT(cycles, 0u);
+    EXPECT_EQ(token_tasks(qkv, slot, kBlocks).rows, 2u);
+    EXPECT_EQ(token_tasks(qkv, slot, kBlocks, cycles).rows, 4u);
+  }
+  EXPECT_EQ(token_slot_cycles(dense_31b(Packing::kQ4), kBlocks), 0u);
+  std::vector<TokenWeights> experts = e4b(Packing::kQ4);
+  experts.push_back({Packing::kQ4, 2560, 1, 8 * 3, 3});
+  EXPECT_EQ(token_slot_cycles(experts, kBlocks), 0u);
+}
+
+TEST(TokenShape, RowsThatAreCutAreFew) {
+  uint32_t most_of_q8 = 0;
+  for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ5K, Packing::kQ6K, Packing::kF16,
+                                Packing::kBF16, Packing::kF32}) {
+    for (const uint32_t slot : {8704u, 10880u, 21760u}) {
+      for (const uint32_t steps : {24u, 40u, 60u, 84u}) {
+        const TokenTasks tasks = token_tasks({packing, 2560, 1, steps, steps}, slot, kBlocks);
+        if (tasks.cuts == 1) continue;
+        const bool four = packing == Packing::kQ8 || packing == Packing::kQ4;
+        EXPECT_LE(tasks.rows, four ? 4u : 2u) << int(packing) << " slot " << slot << " steps " << steps;
+        if (packing == Packing::kQ8) most_of_q8 = std::max(most_of_q8, tasks.rows);
+      }
+    }
+  }
+  EXPECT_EQ(most_of_q8, 4u) << "activations are read once for four rows";
 }
 
 // Every warp that multiplies holds a slot; those that wait for one only take turns from the others.

@@ -34,6 +34,11 @@ bool possible(const TokenWeights& weights, uint32_t rows) {
   return rows > 0 && weights.rows % rows == 0 && (weights.run == 1 || rows >= 2);
 }
 
+// Where rows are cut. Four rows of other packings take long between two cuts (Q4_K: a token of E4B 4% longer).
+uint32_t cut_rows(Packing packing) {
+  return packing == Packing::kQ8 || packing == Packing::kQ4 ? kTokenCutRows : kTokenCutRows / 2;
+}
+
 double weight_bytes(const TokenWeights& weights) {
   return double(weights.rows) * weights.steps * packed_bytes(weights.packing).total();
 }
@@ -43,25 +48,27 @@ bool is_long(const TokenWeights& weights, uint32_t blocks) { return weight_bytes
 
 // Time of a product in a block, in cycles. Warps take tasks, or cuts of them, in turn; many of them are bound by what
 // they issue and by shared memory, a few by what each waits for. Measured on an H200. Of long products, those that use
-// their slots well are preferred.
-double task_cost(const TokenWeights& weights, const TokenTasks& tasks, uint32_t slot_bytes, uint32_t blocks) {
+// their slots well are preferred; of all, those that pass through few. Sums of cuts are put together.
+double task_cost(const TokenWeights& weights, const TokenTasks& tasks, uint32_t slot_bytes, uint32_t blocks,
+                 uint32_t slot_cycles) {
   const bool four_bits = token_lane_steps(weights.packing) == 4;  // or five or six: 32 columns of a lane instead of 16
   const uint32_t units = token_share(weights, tasks.rows, blocks) * tasks.cuts;
   const double turns = divide_up(tasks.cut_steps, token_lane_steps(weights.packing));
   const double issued =
       (150.0 + turns * (36.0 + tasks.rows * (four_bits ? 51.0 : 21.0))) * std::min(units, kTokenWarps) / 4.0;
-  const double waited = 300.0 + turns * (60.0 + tasks.rows * (four_bits ? 150.0 : 68.0));
+  const double joined = tasks.cuts > 1 ? 350.0 : 0.0, slots = double(slot_cycles) * units;
+  const double waited = 300.0 + joined + turns * (60.0 + tasks.rows * (four_bits ? 150.0 : 68.0));
   const double rounds = units <= kTokenWarps ? 1.0 : 0.5 + double(units) / kTokenWarps;
   const double unused = 1.0 - double(slot_use(weights, tasks.rows, tasks.cut_steps)) / slot_bytes;
-  return rounds * std::max(issued, waited) * (is_long(weights, blocks) ? 1.0 + 0.3 * unused : 1.0);
+  return rounds * std::max(issued, waited) * (is_long(weights, blocks) ? 1.0 + 0.3 * unused : 1.0) + slots;
 }
 
 // Share of the ring's bytes that hold weights while long products are under way.
-double filling(std::span<const TokenWeights> products, uint32_t slot_bytes, uint32_t blocks) {
+double filling(std::span<const TokenWeights> products, uint32_t slot_bytes, uint32_t blocks, uint32_t slot_cycles) {
   double all = 0.0, slots = 0.0;
   for (const TokenWeights& weights : products) {
     if (!is_long(weights, blocks) && products.size() > 1) continue;
-    const TokenTasks tasks = token_tasks(weights, slot_bytes, blocks);
+    const TokenTasks tasks = token_tasks(weights, slot_bytes, blocks, slot_cycles);
     all += weight_bytes(weights);
     slots += double(weights.rows) / tasks.rows * tasks.cuts;
   }
@@ -81,16 +88,21 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
   });
 }
 
+// Where two warps copy (choose_warps).
+bool few_warps_copy(std::span<const TokenWeights> products, uint32_t blocks) {
+  return !has_experts(products) && short_layers(products, blocks);
+}
+
 // How many warps fill the ring and empty it, and how many copies are under way. All of it measured on an H200.
 // In short layers it is the slowest copy that counts, not how much is copied together: two warps, and three slots of
-// four bits, whose products take longer, or five of others. Long layers want three warps and some 64 KB. Experts cannot
-// be loaded before they are chosen, so they are in a hurry.
+// four bits, whose products take longer, or eight of others. Long layers want three warps and some 64 KB. Experts
+// cannot be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
   constexpr uint32_t kSlotsForAllWarps = 12;  // with fewer, some would only wait for slots
   constexpr uint32_t kBytesUnderWay = 64 * 1024;
   if (has_experts(products)) return;
   if (memory.slots < kSlotsForAllWarps) memory.warps = kTokenWarps / 2;
-  if (!short_layers(products, blocks)) {
+  if (!few_warps_copy(products, blocks)) {
     memory.under_way = kBytesUnderWay / memory.slot_bytes;
     return;
   }
@@ -98,7 +110,7 @@ void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, Token
   const bool four_bits = std::all_of(products.begin(), products.end(), [](const TokenWeights& weights) {
     return weights.run == 1 || token_lane_steps(weights.packing) == 4;
   });
-  memory.under_way = four_bits ? 3 : 5;
+  memory.under_way = four_bits ? 3 : 8;
 }
 
 }  // namespace
@@ -108,7 +120,7 @@ uint32_t token_share(const TokenWeights& weights, uint32_t task_rows, uint32_t b
   return divide_up(divide_up(weights.rows, hand), blocks) * (hand / task_rows);
 }
 
-TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks) {
+TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks, uint32_t slot_cycles) {
   TokenTasks tasks{};
   double least = 0.0;
   for (uint32_t rows = kTokenMostRows; rows > 0; rows /= 2) {
@@ -124,11 +136,11 @@ TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_
     }
     const uint32_t cut_steps = std::min(weights.steps, divide_up(units, cuts) * unit);
     if (slot_use(weights, rows, cut_steps) > slot_bytes && possible(weights, rows / 2)) continue;
-    if (rows > kTokenCutRows && cuts > 1) continue;
+    if (rows > cut_rows(weights.packing) && cuts > 1) continue;
     // A block without a task would not be waited for by those who write what it reads.
     if (weights.rows / rows < blocks && possible(weights, rows / 2)) continue;
     const TokenTasks candidate{rows, divide_up(weights.steps, cut_steps), cut_steps};
-    const double cost = task_cost(weights, candidate, slot_bytes, blocks);
+    const double cost = task_cost(weights, candidate, slot_bytes, blocks, slot_cycles);
     if (tasks.rows != 0 && cost >= least) continue;
     least = cost;
     tasks = candidate;
@@ -140,7 +152,13 @@ bool token_fits(const TokenWeights& weights, uint32_t rows, uint32_t slot_bytes)
   return weights.rows % rows == 0 && slot_use(weights, rows, weights.steps) <= slot_bytes;
 }
 
+// Where two warps copy, a short product waits for them as often as it has slots.
+uint32_t token_slot_cycles(std::span<const TokenWeights> products, uint32_t blocks) {
+  return few_warps_copy(products, blocks) ? 100 : 0;
+}
+
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory) {
+  const uint32_t slot_cycles = token_slot_cycles(products, blocks);
   TokenMemory best;
   double most = 0.0;
   for (uint32_t slot = kSmallestSlot; slot <= kLargestSlot; slot += kSlotStride) {
@@ -149,7 +167,7 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
     memory.region_bytes = token_attention_bytes();
     bool fits = true;
     for (const TokenWeights& weights : products) {
-      const TokenTasks tasks = token_tasks(weights, slot, blocks);
+      const TokenTasks tasks = token_tasks(weights, slot, blocks, slot_cycles);
       memory.region_bytes = std::max(memory.region_bytes, activation_bytes(weights.packing, weights.steps));
       fits = fits && slot_use(weights, tasks.rows, tasks.cut_steps) <= slot && tasks.cuts <= kTokenMostCuts;
     }
@@ -160,7 +178,7 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
     if (memory.slots < kLeastSlots) continue;
     // Warps without a slot of their own have to wait for one.
     const double busy = 0.85 + 0.15 * std::min(1.0, double(memory.slots) / kTokenWarps);
-    const double held = memory.slots * slot * filling(products, slot, blocks) * busy;
+    const double held = memory.slots * slot * filling(products, slot, blocks, slot_cycles) * busy;
     if (held > most) {
       most = held;
       best = memory;

@@ -13,7 +13,7 @@ inline constexpr uint32_t kTokenLoaders = 128;  // threads besides: registers ar
 inline constexpr uint32_t kTokenWarps = kTokenThreads / 32;
 inline constexpr uint32_t kTokenLoaderWarps = 3;  // that may copy weights; the fourth describes stages
 inline constexpr uint32_t kTokenMostRows = 8;     // weight rows a warp multiplies together
-inline constexpr uint32_t kTokenCutRows = 2;      // at most, where rows are cut
+inline constexpr uint32_t kTokenCutRows = 4;      // at most, where rows are cut
 inline constexpr uint32_t kTokenMostCuts = 16;    // of a row
 inline constexpr uint32_t kTokenWindow = 8;       // descriptions of stages in shared memory
 inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
@@ -28,7 +28,7 @@ inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kin
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
 inline constexpr uint32_t kTokenMaxStages = 4096;
 inline constexpr uint32_t kTokenStageBytes = 368;     // at least what the description of a stage takes
-inline constexpr uint32_t kTokenSharedBytes = 13952;  // at least what a block needs besides the parts below
+inline constexpr uint32_t kTokenSharedBytes = 14464;  // at least what a block needs besides the parts below
 // The residual stream: columns a thread has at a time, and how often it has so many at most.
 inline constexpr uint32_t kTokenThreadColumns = 8, kTokenStreamPieces = 2;
 inline constexpr uint32_t kTokenWidestStream = kTokenStreamPieces * kTokenThreads * kTokenThreadColumns;
@@ -69,7 +69,8 @@ struct TokenTasks {
   uint32_t rows;
   uint32_t cuts, cut_steps;
 };
-TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks);
+// slot_cycles: token_slot_cycles() of the model.
+TokenTasks token_tasks(const TokenWeights& weights, uint32_t slot_bytes, uint32_t blocks, uint32_t slot_cycles = 0);
 // Whether a slot takes whole rows, so many.
 bool token_fits(const TokenWeights& weights, uint32_t rows, uint32_t slot_bytes);
 // The most tasks a block has of a product.
@@ -95,6 +96,8 @@ struct TokenMemory {
   uint32_t warps = kTokenWarps, geglu_warps = kTokenWarps / 2;
   uint32_t total(uint32_t d) const { return slots * slot_bytes + region_bytes + d * 4 + kTokenSharedBytes; }
 };
+// What a slot costs a product of such a model, whatever it holds.
+uint32_t token_slot_cycles(std::span<const TokenWeights> products, uint32_t blocks);
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory);
 
 // Attention over so many tiles a block takes its keys and values through the ring of weights, where heads have this
