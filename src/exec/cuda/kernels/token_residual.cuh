@@ -6,6 +6,7 @@
 // The time from a vector to its activations is time in which nothing is multiplied, and what counts is instructions:
 // four warps share a scheduler.
 #include "exec/cuda/kernels/token_product.cuh"
+#include "exec/cuda/weights/unpack.cuh"
 
 namespace carat::cuda {
 
