@@ -34,11 +34,8 @@ bool possible(const TokenWeights& weights, uint32_t rows) {
   return rows > 0 && weights.rows % rows == 0 && (weights.run == 1 || rows >= 2);
 }
 
-// Rows of a task that is cut, at most. With four of Q4_K a token of E4B Q4_K_M was 4% longer; K formats of more bits
-// and floats were not tried.
-uint32_t cut_rows(Packing packing) {
-  return packing == Packing::kQ8 || packing == Packing::kQ4 ? kTokenCutRows : kTokenCutRows / 2;
-}
+// Rows of a task that is cut, at most. Four of 4 bits made a token of E4B 1 (Q4_0) to 4% (Q4_K_M) longer.
+uint32_t cut_rows(Packing packing) { return packing == Packing::kQ8 ? kTokenCutRows : kTokenCutRows / 2; }
 
 double weight_bytes(const TokenWeights& weights) {
   return double(weights.rows) * weights.steps * packed_bytes(weights.packing).total();
@@ -57,11 +54,12 @@ double task_cost(const TokenWeights& weights, const TokenTasks& tasks, uint32_t 
   const double turns = divide_up(tasks.cut_steps, token_lane_steps(weights.packing));
   const double issued =
       (150.0 + turns * (36.0 + tasks.rows * (four_bits ? 51.0 : 21.0))) * std::min(units, kTokenWarps) / 4.0;
-  const double joined = tasks.cuts > 1 ? 350.0 : 0.0, slots = double(slot_cycles) * units;
+  const double joined = tasks.cuts > 1 ? 350.0 : 0.0;
   const double waited = 300.0 + joined + turns * (60.0 + tasks.rows * (four_bits ? 150.0 : 68.0));
   const double rounds = units <= kTokenWarps ? 1.0 : 0.5 + double(units) / kTokenWarps;
   const double unused = 1.0 - double(slot_use(weights, tasks.rows, tasks.cut_steps)) / slot_bytes;
-  return rounds * std::max(issued, waited) * (is_long(weights, blocks) ? 1.0 + 0.3 * unused : 1.0) + slots;
+  return rounds * std::max(issued, waited) * (is_long(weights, blocks) ? 1.0 + 0.3 * unused : 1.0) +
+         double(slot_cycles) * units;
 }
 
 // Share of the ring's bytes that hold weights while long products are under way.
