@@ -19,9 +19,14 @@ __device__ __forceinline__ void publish_two(Tagged* at, float first, float secon
                "l"(high | __float_as_uint(second))
                : "memory");
 }
+template <Look kLook>
 __device__ __forceinline__ ulonglong2 load_two(const Tagged* at) {
   ulonglong2 v;
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+  if constexpr (kLook == Look::kFirst) {
+    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+  } else {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
+  }
   return v;
 }
 __device__ __forceinline__ bool both_have(const ulonglong2& two, uint32_t tag) {
@@ -96,9 +101,9 @@ struct TokenHeads {
       }
     }
     FourWords words[2 * kRuns];
-    const auto ask = [&] {
+    const auto ask = [&]<Look kLook>() {
 #pragma unroll
-      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged(a.qkv + index * kHd + column(i));
+      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged<kLook>(a.qkv + index * kHd + column(i));
     };
     const auto there = [&] {
       bool all = true;
@@ -106,9 +111,9 @@ struct TokenHeads {
       for (int i = 0; i < 2 * kRuns; ++i) all = all && words[i].have(tag);
       return all;
     };
-    ask();
+    ask.template operator()<Look::kFirst>();
     meanwhile();
-    while (!there()) ask();
+    while (!there()) ask.template operator()<Look::kAgain>();
     __syncwarp();
     float squares = 0.0f;
 #pragma unroll
@@ -180,17 +185,21 @@ struct CombinedShares {
     ulonglong2 stat[kBatch];
     // Where there are no more, the first is asked for again and left out.
     const auto at = [&](int i) { return first + 32 * i < splits ? first + 32 * i : first; };
-    bool ready;
-    do {
-      ready = true;
+    const auto ready = [&]<Look kLook>() {
+      bool all = true;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        share[i] = load4_tagged(shares + at(i));
-        stat[i] = load_two(stats + at(i) * 2);
+        share[i] = load4_tagged<kLook>(shares + at(i));
+        stat[i] = load_two<kLook>(stats + at(i) * 2);
       }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) ready = ready && share[i].has(tag) && both_have(stat[i], tag);
-    } while (!ready);
+      for (int i = 0; i < kBatch; ++i) all = all && share[i].has(tag) && both_have(stat[i], tag);
+      return all;
+    };
+    if (!ready.template operator()<Look::kFirst>()) {
+      while (!ready.template operator()<Look::kAgain>()) {
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const bool counts = first + 32 * i < splits;
