@@ -246,7 +246,11 @@ class WeightLoader {
         memory_(memory),
         expert_ids_(expert_ids),
         policy_(read_once_policy()),
-        lane_(threadIdx.x % 32) {}
+        lane_(threadIdx.x % 32) {
+    const uint32_t own = (memory.slots - loader + memory.loaders - 1) / memory.loaders;
+    span_ = own * memory.loaders;
+    under_way_ = min(memory.under_way, own) * memory.loaders;
+  }
 
   // Stages [0, job.stage_count) one after the other. `descriptions`: two stages of this warp's own. `routed`: counted
   // up to a stage's number once its experts are chosen.
@@ -264,7 +268,7 @@ class WeightLoader {
         const AttentionShare share = attention_share(stage.attention, position);
         if (!through_ring(stage.attention, share)) continue;
         if (!stage.attention.owns) wait_for_writer(stage.attention);
-        number_ = stage.number, hurries_ = false;
+        number_ = stage.number;
         load_cache(stage.attention, share, sequence);
       }
       if (stage.kind != TokenKind::kProduct) continue;
@@ -275,7 +279,7 @@ class WeightLoader {
           __syncwarp();
         }
       }
-      number_ = stage.number, hurries_ = false;
+      number_ = stage.number;
       load(stage.product);
     }
   }
@@ -287,25 +291,27 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
-  // Waits until the slot of this warp's next place is free. Nobody else has filled it before. most_under_way: slots.
-  __device__ __forceinline__ void take_slot(uint32_t most_under_way) {
-    barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
-    hold_back(most_under_way);
+  // Waits until the slot of this warp's next place is free, and says that it is taken. Nobody else has filled it before.
+  // `back`: how far its copies under way may reach back, in slots.
+  __device__ __forceinline__ void take_slot(uint32_t back) {
+    if (!may_copy(look_shared(begun_), back)) {
+      do barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
+      while (!may_copy(read_shared(begun_), back));
+    }
     __syncwarp();
     if (lane_ == 0) write_shared(taken_ + own_.slot * 4, own_.index);
   }
-  // Copies under way delay what the blocks exchange meanwhile, and one another: a few slots keep the memory busy.
-  // Weights of a stage that has not begun can wait in any case.
-  __device__ __forceinline__ void hold_back(uint32_t most_under_way) {
-    while (!hurries_) {
-      const uint32_t limit = read_shared(begun_) < number_ ? kTokenSlotsAhead : most_under_way;
-      hurries_ = limit >= memory_.slots;
-      if (hurries_ || own_.index < limit) return;
-      const bool wraps = own_.slot < limit;
-      const uint32_t slot = own_.slot - limit + (wraps ? memory_.slots : 0), parity = own_.parity ^ (wraps ? 1 : 0);
-      // A slot that is in use again has been full.
-      if (read_shared(taken_ + slot * 4) != own_.index - limit || barrier_passed(full_ + slot * 8, parity)) return;
-    }
+  // Whether the slot is free, and no more of this warp's copies under way than there should be: they delay what the
+  // blocks exchange meanwhile, and one another, and a few slots keep the memory busy. Weights of a stage that has not
+  // begun can wait in any case.
+  __device__ __forceinline__ bool may_copy(uint32_t begun, uint32_t back) const {
+    // The slot of its own that has to be full. What was never filled counts as full.
+    const uint32_t distance = begun < number_ ? memory_.loaders : back;
+    const bool wraps = own_.slot < distance;
+    const uint32_t slot = own_.slot - distance + (wraps ? span_ : 0);
+    const bool free = barrier_passed(empty_ + own_.slot * 8, own_.parity ^ 1);
+    const bool full = barrier_passed(full_ + slot * 8, own_.parity ^ (wraps ? 1 : 0));
+    return free && full;
   }
   // All lanes have begun their copies to it. Goes on to this warp's next place, which is so many further.
   __device__ __forceinline__ uint32_t slot_is_under_way() {
@@ -346,7 +352,7 @@ class WeightLoader {
 #pragma unroll 1
         for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
           if (next_++ != own_.index) continue;
-          take_slot(memory_.slots);  // nothing else is copied or exchanged until this stage is done with them
+          take_slot(span_);  // nothing else is copied or exchanged until this stage is done with them
           const uint32_t row = chunk * slot_keys + lane_;
           if (lane_ < slot_keys && row <= last) {
             copy_cache_row(from + static_cast<uint64_t>(row_slot(share, tile, row, a.kv.slots)) * hd);
@@ -395,7 +401,7 @@ class WeightLoader {
     Source source{};
     for (task += list.first; next_ > own_.index;) {
       if (task >= source.until) source = find(p, task, in_turn, run * together, plane);
-      take_slot(memory_.under_way);
+      take_slot(under_way_);
       if (which < planes) {
         if (!in_turn) {
           copy(source.at(task) + c * cut_steps * cell_bytes_,
@@ -466,8 +472,9 @@ class WeightLoader {
   uint32_t next_ = 0;     // places begun by the products and caches so far
   RingPlace own_;         // the next of them that is this warp's
   uint32_t number_ = 0;   // of the stage it loads for
-  bool hurries_ = false;  // that stage waits for its weights, and as many may be under way as there are slots
   uint32_t loader_;
+  uint32_t span_;       // all of its slots are so many apart in a round, ...
+  uint32_t under_way_;  // ... and those that are copied to at once so many at most
   uint32_t slots_at_, full_, empty_, taken_, begun_ = 0;
   TokenMemory memory_;
   const uint32_t* expert_ids_;

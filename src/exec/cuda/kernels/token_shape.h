@@ -17,7 +17,6 @@ inline constexpr uint32_t kTokenCutRows = 4;      // at most, where rows are cut
 inline constexpr uint32_t kTokenMostCuts = 16;    // of a row
 inline constexpr uint32_t kTokenWindow = 8;       // descriptions of stages in shared memory
 inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
-inline constexpr uint32_t kTokenSlotsAhead = 2;   // of them, copied to at once for stages that have not begun
 inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
 inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
 inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
@@ -90,7 +89,7 @@ struct TokenMemory {
   uint32_t slot_bytes = 0, slots = 0;  // slots 0: too little shared memory
   uint32_t region_bytes = 0;
   uint32_t loaders = kTokenLoaderWarps;  // warps that copy
-  uint32_t under_way = kTokenMaxSlots;   // slots that are copied to at once where a stage waits for them
+  uint32_t under_way = kTokenMaxSlots;   // slots that one of them copies to at once where a stage waits for them
   // Warps that multiply, powers of two. Half of them are enough for gate and up, where all wait for weights; so half of
   // the slots can be filled while the others are read.
   uint32_t warps = kTokenWarps, geglu_warps = kTokenWarps / 2;
