@@ -88,7 +88,7 @@ TEST(TokenShape, FewRowsAreSharedByMoreWarps) {
   EXPECT_GE(token_tasks({Packing::kQ8, 262144, 1, 10, 10}, 10880, kBlocks).rows, 4u);
 }
 
-// The products of the per-layer embeddings are in registers: a row of the gate is a task, four of the projection.
+// The products of the per-layer embeddings are in registers: a row of the gate is a task, eight of the projection.
 TEST(TokenShape, WholeRowsOfPerLayerProductsFitASlot) {
   for (const Packing packing :
        {Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ5K, Packing::kQ6K, Packing::kF16, Packing::kBF16}) {

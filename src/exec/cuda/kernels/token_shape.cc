@@ -89,7 +89,7 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
 
 // How many warps fill the ring and empty it, and how many copies are under way. All of it measured on an H200.
 // In short layers it is the slowest copy that counts, not how much is copied together: three warps and one slot each for
-// four bits, whose products take longer, two warps and four slots for others. Long layers want twice as many as the
+// four bits, whose products take longer, two warps and five slots for others. Long layers want twice as many as the
 // former. Experts cannot be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
   constexpr uint32_t kSlotsForAllWarps = 12;  // with fewer, some would only wait for slots
@@ -103,7 +103,7 @@ void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, Token
     return weights.run == 1 || token_lane_steps(weights.packing) == 4;
   });
   memory.loaders = four_bits ? 3 : 2;
-  memory.under_way = four_bits ? 1 : 4;
+  memory.under_way = four_bits ? 1 : 5;
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ bool token_fits(const TokenWeights& weights, uint32_t rows, uint32_t slot_bytes)
 
 // In short layers a product waits for the warps that copy as often as it has slots.
 uint32_t token_slot_cycles(std::span<const TokenWeights> products, uint32_t blocks) {
-  return !has_experts(products) && short_layers(products, blocks) ? 100 : 0;
+  return !has_experts(products) && short_layers(products, blocks) ? 200 : 0;
 }
 
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory) {
