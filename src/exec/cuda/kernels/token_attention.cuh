@@ -31,7 +31,9 @@ static_assert(sizeof(TokenAttentionShared) <= token_attention_bytes());
 
 __device__ __forceinline__ uint4 load_cache_16(const __half* p) {
   uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
   return v;
 }
 __device__ __forceinline__ uint2 load_cache_8(const __half* p) {

@@ -6,9 +6,9 @@
 // its loads until the version is right. So a vector crosses the chip in one store and one load, without a barrier and
 // without fences.
 //
-// The first look at a value is an ordinary load that leaves no trace in the L1 cache; whoever finds the old version there
-// looks again by loads that are ordered between blocks (`Again`). Those alone would do, but the compiler lets a warp
-// step back for others before every one of them (YIELD), which takes it 40 to 75 cycles, several times in a stage.
+// The first look at a value is an ordinary load that leaves no trace in the L1 cache; whoever finds the old version
+// there looks again by loads that are ordered between blocks (`Again`). Those alone would do, but the compiler lets a
+// warp step back for others before every one of them (YIELD), which takes it 40 to 75 cycles, several times in a stage.
 //
 // A buffer may be written again once every block has published something it could only compute after reading the old
 // contents; between two uses of each buffer lies at least one such stage.

@@ -113,7 +113,10 @@ struct TokenHeads {
     };
     ask.template operator()<Look::kFirst>();
     meanwhile();
-    while (!there()) ask.template operator()<Look::kAgain>();
+    while (!there()) {
+      __nanosleep(20);
+      ask.template operator()<Look::kAgain>();
+    }
     __syncwarp();
     float squares = 0.0f;
 #pragma unroll

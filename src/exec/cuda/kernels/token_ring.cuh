@@ -291,8 +291,8 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
-  // Waits until the slot of this warp's next place is free, and says that it is taken. Nobody else has filled it before.
-  // `back`: how far its copies under way may reach back, in slots.
+  // Waits until the slot of this warp's next place is free, and says that it is taken. Nobody else has filled it
+  // before. `back`: how far its copies under way may reach back, in slots.
   __device__ __forceinline__ void take_slot(uint32_t back) {
     if (!may_copy(look_shared(begun_), back)) {
       do barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
@@ -338,7 +338,7 @@ class WeightLoader {
     __syncwarp();
   }
 
-  // This block's share of a long attention stage, tile after tile: keys, then values. A lane copies a row.
+  // This block's share of a long attention stage, tile after tile: keys, then values. A lane copies two rows.
   __device__ void load_cache(const TokenAttention& a, const AttentionShare& share, uint32_t sequence) {
     constexpr uint32_t hd = kTokenDeepDims;
     const uint32_t slot_keys = 1u << a.slot_shift;
@@ -353,9 +353,12 @@ class WeightLoader {
         for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
           if (next_++ != own_.index) continue;
           take_slot(span_);  // nothing else is copied or exchanged until this stage is done with them
-          const uint32_t row = chunk * slot_keys + lane_;
-          if (lane_ < slot_keys && row <= last) {
-            copy_cache_row(from + static_cast<uint64_t>(row_slot(share, tile, row, a.kv.slots)) * hd);
+          const uint32_t row = chunk * slot_keys + 2 * lane_;
+          if (2 * lane_ < slot_keys && row <= last) {
+            const uint32_t slot = row_slot(share, tile, row, a.kv.slots);
+            const bool together = row < last && slot + 1 < a.kv.slots;
+            copy_cache(from + static_cast<uint64_t>(slot) * hd, 2 * lane_, together ? 2 : 1);
+            if (row < last && !together) copy_cache(from, 2 * lane_ + 1, 1);
           }
           slot_is_under_way();
         }
@@ -363,14 +366,15 @@ class WeightLoader {
     }
   }
 
-  __device__ void copy_cache_row(const __half* from) const {
+  // `rows` of the cache, to row `to` of the slot.
+  __device__ void copy_cache(const __half* from, uint32_t to, uint32_t rows) const {
     constexpr uint32_t hd = kTokenDeepDims;
-    const uint32_t barrier = full_ + own_.slot * 8;
-    const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + lane_ * token_cache_row(hd);
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(hd * 2) : "memory");
+    const uint32_t barrier = full_ + own_.slot * 8, bytes = rows * hd * 2;
+    const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + token_cache_at(hd, to);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),
-        "l"(from), "r"(hd * 2), "r"(barrier)
+        "l"(from), "r"(bytes), "r"(barrier)
         : "memory");
   }
 
@@ -469,9 +473,9 @@ class WeightLoader {
         : "memory");
   }
 
-  uint32_t next_ = 0;     // places begun by the products and caches so far
-  RingPlace own_;         // the next of them that is this warp's
-  uint32_t number_ = 0;   // of the stage it loads for
+  uint32_t next_ = 0;    // places begun by the products and caches so far
+  RingPlace own_;        // the next of them that is this warp's
+  uint32_t number_ = 0;  // of the stage it loads for
   uint32_t loader_;
   uint32_t span_;       // all of its slots are so many apart in a round, ...
   uint32_t under_way_;  // ... and those that are copied to at once so many at most

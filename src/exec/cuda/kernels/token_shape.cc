@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kLeastSlots = 4;  // fewer would not keep the memory busy
 constexpr uint32_t kSmallestSlot = 8704, kLargestSlot = 24 * 1024, kSlotStride = 128;
-static_assert(kSmallestSlot >= 8 * token_cache_row(kTokenDeepDims));
+static_assert(kSmallestSlot >= token_cache_at(kTokenDeepDims, 8));
 
 uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
@@ -88,8 +88,8 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
 }
 
 // How many warps fill the ring and empty it, and how many copies are under way. All of it measured on an H200.
-// In short layers it is the slowest copy that counts, not how much is copied together: three warps and one slot each for
-// four bits, whose products take longer, two warps and five slots for others. Long layers want twice as many as the
+// In short layers it is the slowest copy that counts, not how much is copied together: three warps and one slot each
+// for four bits, whose products take longer, two warps and five slots for others. Long layers want twice as many as the
 // former. Experts cannot be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
   constexpr uint32_t kSlotsForAllWarps = 12;  // with fewer, some would only wait for slots

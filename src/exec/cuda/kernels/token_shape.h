@@ -102,11 +102,13 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
 // Attention over so many tiles a block takes its keys and values through the ring of weights, where heads have this
 // size: that of the layers that see everything.
 inline constexpr uint32_t kTokenDeepTiles = 2, kTokenDeepDims = 512;
-// Bytes of a row of keys or values there; neighbouring rows begin 16 bytes of banks apart.
+// Bytes of a row of queries there; neighbouring rows begin 16 bytes of banks apart.
 constexpr uint32_t token_cache_row(uint32_t hd) { return hd * 2 + 16; }
+// Where row `row` of keys or values lies in a slot: two are copied together, and pairs begin 16 bytes of banks apart.
+constexpr uint32_t token_cache_at(uint32_t hd, uint32_t row) { return row * hd * 2 + row / 2 * 16; }
 // Logarithm of the rows that a slot takes: 8 or 16.
 constexpr uint32_t token_cache_shift(uint32_t slot_bytes) {
-  return slot_bytes >= 16 * token_cache_row(kTokenDeepDims) ? 4 : 3;
+  return slot_bytes >= token_cache_at(kTokenDeepDims, 16) ? 4 : 3;
 }
 constexpr uint32_t token_attention_bytes() {
   // Queries, two halves of the scores, probabilities, at most three words a head, a key and a value:
