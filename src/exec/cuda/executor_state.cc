@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "exec/cuda/cuda_executor.h"
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/frequencies.h"
 #include "exec/cuda/kernels/attention.h"
 
 namespace carat::cuda {
@@ -42,23 +43,6 @@ void check_half_range(const model::Model& model) {
     fail(ErrorCode::kUnsupported, "{} experts with {} used cannot run on the GPU; use --device cpu",
          model.config().experts, model.config().experts_used);
   }
-}
-
-// theta^(-2 j / hd) / divisor of the pairs that turn; trailing pairs whose divisor makes the angle vanish are left out.
-std::vector<double> inverse_frequencies(const model::Model& model, bool sliding) {
-  const model::Config& config = model.config();
-  uint32_t hd = 0;
-  for (const model::Layer& layer : config.layers) {
-    if (layer.sliding == sliding) hd = layer.hd;
-  }
-  const double base = sliding ? config.rope_base_sliding : config.rope_base_global;
-  std::vector<double> frequencies;
-  for (uint32_t j = 0; j < hd / 2; ++j) {
-    const double divisor = sliding ? 1.0 : static_cast<double>(model.weights().rope_freqs[j]);
-    frequencies.push_back(std::pow(base, -2.0 * j / hd) / divisor);
-  }
-  while (!frequencies.empty() && frequencies.back() * model::kMaxPositions < 1e-9) frequencies.pop_back();
-  return frequencies;
 }
 
 [[noreturn]] void refuse(const Plan& plan, const model::Model& model) {
@@ -193,7 +177,7 @@ void CudaExecutor::allocate() {
 }
 
 AttentionShape CudaExecutor::shape_of(const model::Layer& layer) const {
-  return {layer.H, layer.Hkv, layer.hd, layer.sliding ? model_->config().W : 0};
+  return cuda::shape_of(model_->config(), layer);
 }
 
 void CudaExecutor::check_cancelled() const {

@@ -17,7 +17,7 @@
 #include "exec/cuda/kernels/matvec.h"
 #include "exec/cuda/kernels/mmq.h"
 #include "exec/cuda/kernels/rope.h"
-#include "exec/cuda/kernels/token_build.h"
+#include "exec/cuda/kernels/token.h"
 #include "exec/cuda/mmq_buffers.h"
 #include "exec/cuda/plan.h"
 #include "exec/cuda/ple_cache.h"
@@ -222,7 +222,6 @@ class CudaExecutor final : public exec::Executor {
   }
 
   // --- token_pass.cc
-  friend class TokenProgram;
   void build_token_program();
   struct TokenTrace {
     uint64_t* clocks = nullptr;  // [stages + 1]
@@ -313,7 +312,7 @@ class CudaExecutor final : public exec::Executor {
   OutputBuffers out_{};
   TokenBuffers token_{};
   std::vector<StepMark> token_marks_;  // what each stage of the token kernel counts as
-  TokenMemory token_memory_;
+  TokenJob token_job_{};               // without the clock
   TokenBuild token_needs_;
   __nv_bfloat16* unpacked_ = nullptr;                        // weights of one product when there are no resident copies
   std::vector<KvView> caches_;                               // [L]; layers without a cache are empty

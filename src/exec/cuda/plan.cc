@@ -38,10 +38,6 @@ uint32_t round_up(uint32_t value, uint32_t unit) { return (value + unit - 1) / u
 
 std::string capability_text(uint32_t capability) { return fmt::format("{}.{}", capability / 10, capability % 10); }
 
-AttentionShape shape_of(const model::Config& config, const model::Layer& layer) {
-  return {layer.H, layer.Hkv, layer.hd, layer.sliding ? config.W : 0};
-}
-
 std::vector<KvGroupPlan> kv_groups(const model::Config& config, const Plan& plan) {
   std::vector<KvGroupPlan> groups;
   for (const model::Layer& layer : config.layers) {
@@ -461,6 +457,10 @@ void check_gpu(const GpuFacts& gpu) {
 }
 
 }  // namespace
+
+AttentionShape shape_of(const model::Config& config, const model::Layer& layer) {
+  return {layer.H, layer.Hkv, layer.hd, layer.sliding ? config.W : 0};
+}
 
 uint32_t kv_slots(const model::Config& config, const model::Layer& layer, uint32_t context, uint32_t chunk) {
   const uint32_t positions = layer.sliding ? std::min(context, config.W - 1 + chunk) : context;

@@ -94,6 +94,7 @@ struct Plan {
 // GPU cannot grant and for 0 layers.
 Plan make_plan(const model::Model& model, const GpuFacts& gpu, const PlanRequest& request);
 
+AttentionShape shape_of(const model::Config& config, const model::Layer& layer);
 // Slots per sequence of an owner layer: whole tiles of 64 positions.
 uint32_t kv_slots(const model::Config& config, const model::Layer& layer, uint32_t context, uint32_t chunk);
 uint64_t attention_partial_elements(const model::Config& config, const Plan& plan, uint32_t sm_count);

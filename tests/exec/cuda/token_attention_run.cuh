@@ -18,7 +18,7 @@ struct TokenAttentionLayers {
 
 __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1)
     token_attention_layers(const __grid_constant__ TokenAttentionLayers run) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(CARAT_TOKEN_INSTRUCTIONS)
   TokenShared& shared = token_shared();
   if (threadIdx.x == kTokenThreads) {
     shared.begin(run.job, carat_token_bytes);
@@ -68,17 +68,8 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1)
 inline void run_token_attention(const TokenAttentionLayers& run, uint32_t blocks, cudaStream_t stream) {
   const uint32_t bytes = run.job.memory.total(run.job.d);
   allow_shared_memory(token_attention_layers, bytes, "token attention");
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kTokenThreads + kTokenLoaders);
-  config.dynamicSmemBytes = bytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, token_attention_layers, run), "token attention");
+  launch("token attention", token_attention_layers, dim3(blocks), dim3(kTokenThreads + kTokenLoaders), bytes,
+         Launch{.stream = stream, .cooperative = true}, run);
 }
 
 }  // namespace carat::cuda

@@ -19,6 +19,8 @@ struct Launch {
   // Of an SM's L1, for shared memory; 0: the driver chooses. An SM has to be empty to be divided anew: kernels overlap
   // only where they agree.
   uint32_t shared_percent = 0;
+  // Blocks wait for one another: all of them are on the chip at once, or the launch fails.
+  bool cooperative = false;
 };
 
 template <typename... Params, typename... Args>
@@ -30,7 +32,7 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = how.stream;
-  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchAttribute attributes[3]{};
   config.attrs = attributes;
   if (how.overlap) {
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
@@ -41,6 +43,11 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
     cudaLaunchAttribute& carveout = attributes[config.numAttrs++];
     carveout.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     carveout.val.sharedMemCarveout = how.shared_percent;
+  }
+  if (how.cooperative) {
+    cudaLaunchAttribute& cooperative = attributes[config.numAttrs++];
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
   }
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...), name);
 }

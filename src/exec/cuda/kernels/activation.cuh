@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "exec/cuda/kernels/activation.h"
+#include "exec/cuda/kernels/arithmetic.cuh"
 
 namespace carat::cuda {
 
@@ -81,13 +82,6 @@ __device__ __forceinline__ void store4(float* row, uint32_t column, uint32_t d, 
   if (column + 1 < d) row[column + 1] = v.y;
   if (column + 2 < d) row[column + 2] = v.z;
   if (column + 3 < d) row[column + 3] = v.w;
-}
-
-// The larger one, or NaN where either is; fmaxf would drop the NaN, and a broken activation with it.
-__device__ __forceinline__ float max_or_nan(float a, float b) {
-  float larger;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-  return larger;
 }
 
 __device__ __forceinline__ float dot4(const float4& v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }

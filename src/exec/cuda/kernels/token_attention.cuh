@@ -29,24 +29,6 @@ struct TokenAttentionShared {
 };
 static_assert(sizeof(TokenAttentionShared) <= token_attention_bytes());
 
-__device__ __forceinline__ uint4 load_cache_16(const __half* p) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-__device__ __forceinline__ uint2 load_cache_8(const __half* p) {
-  uint2 v;
-  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-  return v;
-}
-__device__ __forceinline__ uint32_t load_cache_4(const __half* p) {
-  uint32_t v;
-  asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
-  return v;
-}
-
 template <int kHd>
 struct TokenAttentionBlock {
   static constexpr uint32_t kQueryRow = kHd * 2 + kQueryPad;  // bytes

@@ -27,11 +27,6 @@ struct DeepAttentionShared {
 };
 static_assert(kTileKeys == 8 * kScoringWarps && sizeof(DeepAttentionShared) <= token_attention_bytes());
 
-// The arrival of those who do not wait at the barrier.
-__device__ __forceinline__ void arrive_at(int barrier) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(kTokenThreads) : "memory");
-}
-
 // Lanes that differ in bits 2 and 3 transpose their values: value i of the k-th becomes value k of the i-th.
 __device__ __forceinline__ void transpose_4(float (&v)[4]) {
   const auto exchange = [&](float& low, float& high, uint32_t mask) {

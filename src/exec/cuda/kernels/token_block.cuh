@@ -7,8 +7,6 @@
 // longer to come back than a short product.
 #include "exec/cuda/kernels/token_ring.cuh"
 
-extern __shared__ __align__(128) unsigned char carat_token_bytes[];
-
 namespace carat::cuda {
 
 // Tasks of a block are at most a ring and the number of warps apart, and two of them at least make eight results.
@@ -61,7 +59,7 @@ struct TokenShared {
 
   // By one thread, before all others are held back once.
   __device__ void begin(const TokenJob& job, unsigned char* memory) {
-    region_begin = kTokenSharedBytes + job.d * sizeof(float);
+    region_begin = kTokenSharedBytes + job.d * 4;
     slots_begin = region_begin + job.memory.region_bytes;
     slots_at = shared_address(memory + slots_begin);
     slot_bytes = job.memory.slot_bytes, slot_count = job.memory.slots;
@@ -90,16 +88,11 @@ __device__ __forceinline__ float* token_stream() {  // [d], the residual stream
 __device__ __forceinline__ unsigned char* token_region() { return carat_token_bytes + token_shared().region_begin; }
 __device__ __forceinline__ unsigned char* token_slots() { return carat_token_bytes + token_shared().slots_begin; }
 
-// Keep what was worked out before from being worked out again, or later.
-__device__ __forceinline__ void pin(uint32_t& v) { asm volatile("" : "+r"(v)); }
-__device__ __forceinline__ void pin(void*& v) { asm volatile("" : "+l"(v)); }
-
 // Where the number of stages that this warp has behind it lies. Reads what it needs for that anew: what is kept over a
 // call may go to local memory.
 __device__ __forceinline__ uint32_t stages_behind_at() {
   uint32_t thread, shared;
-  asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
-  asm volatile("mov.u32 %0, carat_token_bytes;" : "=r"(shared));
+  find_again(thread, shared);
   return shared + static_cast<uint32_t>(offsetof(TokenShared, at)) + thread / 32 * 4;
 }
 

@@ -22,53 +22,18 @@
 // eight values, 16 bits each: q + 8192, and two bits that belong to the exponent (first four) or to the version (last
 // four).
 #include "exec/cuda/kernels/token.h"
+#include "exec/cuda/kernels/token_instructions.cuh"
 
 namespace carat::cuda {
-
-// Holds back the threads that compute; the warp that loads weights goes its own way.
-__device__ __forceinline__ void token_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kTokenThreads) : "memory"); }
 
 // Versions must differ between tokens too, or a token would take the values of the one before.
 __device__ __forceinline__ uint32_t version_tag(uint32_t serial, uint32_t version) {
   return serial * kTokenVersions + version;
 }
 
-__device__ __forceinline__ void publish_word(void* at, uint64_t word) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(word) : "memory");
-}
-enum class Look { kFirst, kAgain };
-template <Look kLook>
-__device__ __forceinline__ uint64_t load_word(const void* at) {
-  uint64_t v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
-  }
-  return v;
-}
-
-// 16 bytes that cannot be torn.
-__device__ __forceinline__ void publish_16(void* at, uint64_t low, uint64_t high) {
-  asm volatile("{ .reg .b128 word; mov.b128 word, {%1, %2}; st.relaxed.gpu.global.b128 [%0], word; }" ::"l"(at),
-               "l"(low), "l"(high)
-               : "memory");
-}
-template <Look kLook>
-__device__ __forceinline__ void load_16(const void* at, uint64_t& low, uint64_t& high) {
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-  } else {
-    asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
-                 : "=l"(low), "=l"(high)
-                 : "l"(at)
-                 : "memory");
-  }
-}
-
 // A single value, exact.
 __device__ __forceinline__ void publish(Tagged* at, float value, uint32_t tag) {
-  publish_word(at, static_cast<uint64_t>(tag) << 32 | __float_as_uint(value));
+  store_word(at, static_cast<uint64_t>(tag) << 32 | __float_as_uint(value));
 }
 __device__ __forceinline__ float await(const Tagged* at, uint32_t tag) {
   uint64_t word = load_word<Look::kFirst>(at);
@@ -88,14 +53,10 @@ __device__ __forceinline__ uint32_t rounded_24(float v) {
 __device__ __forceinline__ uint32_t tagged_word(float v, uint32_t tag) {
   return (rounded_24(v) & 0xffffff00u) | (tag & 0xffu);
 }
-__device__ __forceinline__ void publish(TaggedWord* at, float v, uint32_t tag) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(tagged_word(v, tag)) : "memory");
-}
-// Each of the words on its own cannot be torn.
+__device__ __forceinline__ void publish(TaggedWord* at, float v, uint32_t tag) { store_word(at, tagged_word(v, tag)); }
 __device__ __forceinline__ void publish4(TaggedWord* at, const float4& v, uint32_t tag) {
-  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(tagged_word(v.x, tag)),
-               "r"(tagged_word(v.y, tag)), "r"(tagged_word(v.z, tag)), "r"(tagged_word(v.w, tag))
-               : "memory");
+  store_words(at,
+              make_uint4(tagged_word(v.x, tag), tagged_word(v.y, tag), tagged_word(v.z, tag), tagged_word(v.w, tag)));
 }
 
 struct FourWords {
@@ -108,19 +69,8 @@ struct FourWords {
 };
 template <Look kLook>
 __device__ __forceinline__ FourWords load4_tagged(const TaggedWord* at) {
-  FourWords v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.a), "=r"(v.b), "=r"(v.c), "=r"(v.d)
-                 : "l"(at)
-                 : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.a), "=r"(v.b), "=r"(v.c), "=r"(v.d)
-                 : "l"(at)
-                 : "memory");
-  }
-  return v;
+  const uint4 v = load_four_words<kLook>(at);
+  return {v.x, v.y, v.z, v.w};
 }
 // Before asking again: all blocks ask for the same few lines, and who still computes needs the same paths.
 __device__ __forceinline__ void pause_before_asking() { __nanosleep(200); }
@@ -134,11 +84,10 @@ __device__ __forceinline__ float4 await4(const TaggedWord* at, uint32_t tag) {
   return words.values();
 }
 __device__ __forceinline__ float await(const TaggedWord* at, uint32_t tag) {
-  uint32_t word;
-  asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+  auto word = load_word_4<Look::kFirst>(at);
   while (((word ^ tag) & 0xffu) != 0) {
     __nanosleep(20);
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
+    word = load_word_4<Look::kAgain>(at);
   }
   return __uint_as_float(word & 0xffffff00u);
 }
@@ -146,7 +95,7 @@ __device__ __forceinline__ float await(const TaggedWord* at, uint32_t tag) {
 __device__ __forceinline__ void publish4(TaggedQuad* at, const float4& v, uint32_t tag) {
   const uint32_t a = rounded_24(v.x) >> 8, b = rounded_24(v.y) >> 8, c = rounded_24(v.z) >> 8, d = rounded_24(v.w) >> 8;
   const uint64_t low = static_cast<uint64_t>(b >> 8 | c << 16) << 32 | (a | b << 24);
-  publish_16(at, low, static_cast<uint64_t>(tag) << 32 | (c >> 16 | d << 8));
+  store_16(at, low, static_cast<uint64_t>(tag) << 32 | (c >> 16 | d << 8));
 }
 
 struct QuadWord {

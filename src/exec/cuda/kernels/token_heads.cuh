@@ -12,22 +12,10 @@ inline constexpr uint32_t kKeySteps = kTileKeys / 16;     // of a product with v
 inline constexpr uint32_t kChanceStride = kTileKeys + 8;  // halves
 inline constexpr uint32_t kKeyWarp = 8, kValueWarp = 9;   // that make the token's own key and value
 
-// Two neighbouring values in one store; each on its own cannot be torn.
+// Two neighbouring values in one store.
 __device__ __forceinline__ void publish_two(Tagged* at, float first, float second, uint32_t tag) {
   const uint64_t high = static_cast<uint64_t>(tag) << 32;
-  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(high | __float_as_uint(first)),
-               "l"(high | __float_as_uint(second))
-               : "memory");
-}
-template <Look kLook>
-__device__ __forceinline__ ulonglong2 load_two(const Tagged* at) {
-  ulonglong2 v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
-  }
-  return v;
+  store_words(at, make_ulonglong2(high | __float_as_uint(first), high | __float_as_uint(second)));
 }
 __device__ __forceinline__ bool both_have(const ulonglong2& two, uint32_t tag) {
   return static_cast<uint32_t>(two.x >> 32) == tag && static_cast<uint32_t>(two.y >> 32) == tag;
@@ -193,7 +181,7 @@ struct CombinedShares {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         share[i] = load4_tagged<kLook>(shares + at(i));
-        stat[i] = load_two<kLook>(stats + at(i) * 2);
+        stat[i] = load_two_words<kLook>(stats + at(i) * 2);
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) all = all && share[i].has(tag) && both_have(stat[i], tag);

@@ -294,7 +294,7 @@ __device__ __noinline__ void run_stage() {
   TokenShared& shared = token_shared();
   const uint32_t behind = stages_behind_at(), index = look_shared(behind), stage = index % kTokenWindow;
   __syncwarp();
-  if (threadIdx.x % 32 == 0) write_shared(behind, index + 1);
+  write_for_warp(behind, index + 1);
   const uint32_t described = shared_address(&shared.described);
   if (look_shared(described) <= index) {
     while (read_shared(described) <= index) {
@@ -324,7 +324,7 @@ static_assert(kTokenThreads * kComputeRegisters + kTokenLoaders * kLoaderRegiste
 template <size_t kIndex>
 __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel(const __grid_constant__ TokenJob job) {
   [[maybe_unused]] constexpr TokenBuild kBuild = kTokenBuilds[kIndex];
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(CARAT_TOKEN_INSTRUCTIONS)
   TokenShared& shared = token_shared();
   const uint32_t warp = threadIdx.x / 32;
   if (threadIdx.x == kTokenThreads) {
@@ -365,18 +365,9 @@ void run_token_build(const TokenJob& job, uint32_t blocks, const Launch& how) {
   const auto kernel = token_kernel<kIndex>;
   const size_t bytes = job.memory.total(job.d);
   allow_shared_memory(kernel, bytes, "token");
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(kTokenThreads + kTokenLoaders);
-  config.dynamicSmemBytes = bytes;
-  config.stream = how.stream;
-  // Blocks wait for one another: all must be on the chip at once.
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, job), "token");
+  Launch together = how;
+  together.cooperative = true;
+  launch("token", kernel, dim3(blocks), dim3(kTokenThreads + kTokenLoaders), bytes, together, job);
 }
 
 }  // namespace carat::cuda

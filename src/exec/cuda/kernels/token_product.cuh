@@ -113,12 +113,7 @@ __device__ __forceinline__ uint32_t flip_tops(uint32_t bytes) { return bytes ^ 0
 
 inline constexpr uint32_t kLowNibbles = 0x0f0f0f0fu, kHighNibbles = 0xf0f0f0f0u;
 
-// Products of unsigned and signed bytes.
-__device__ __forceinline__ int dot4_unsigned(uint32_t w, uint32_t x, int sum) {
-  int total;
-  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(total) : "r"(w), "r"(x), "r"(sum));
-  return total;
-}
+// Products of unsigned weights and activations.
 __device__ __forceinline__ int dot16_unsigned(const uint4& w, const uint4& x) {
   return dot4_unsigned(w.w, x.w, dot4_unsigned(w.z, x.z, dot4_unsigned(w.y, x.y, dot4_unsigned(w.x, x.x, 0))));
 }
@@ -228,10 +223,10 @@ struct RowProducts<Packing::kQ6K> {
         const uint4 high = make_uint4(whole(q.high.x, top.y, 0), whole(q.high.y, top.y, 1), whole(q.high.z, top.y, 2),
                                       whole(q.high.w, top.y, 3));
         const uint32_t pair = t.plane<uint16_t>(t.layout.scales, cell * 8 + lane8);
-        const auto first = static_cast<float>(static_cast<int8_t>(pair & 0xff));
-        const auto last = static_cast<float>(static_cast<int8_t>(pair >> 8));
+        const auto a_scale = static_cast<float>(static_cast<int8_t>(pair & 0xff));
+        const auto b_scale = static_cast<float>(static_cast<int8_t>(pair >> 8));
         const float factor = __half2float(t.plane<__half>(t.layout.super, t.row_factor[r] + factor_at)) * 0.25f;
-        acc[r] += factor * (first * a.dot(low) + last * b.dot(high));
+        acc[r] += factor * (a_scale * a.dot(low) + b_scale * b.dot(high));
       }
     }
   }
@@ -331,22 +326,6 @@ __device__ __forceinline__ void find_factors(const TokenProduct& p, uint32_t ind
   }
 }
 
-// Counts the warps that have put their part of something in shared memory. Who counts sees what those before it put.
-__device__ __forceinline__ uint32_t count_up(uint32_t& made) {
-  uint32_t before;
-  asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;"
-               : "=r"(before)
-               : "r"(shared_address(&made))
-               : "memory");
-  return before;
-}
-
-__device__ __forceinline__ float reciprocal_fast(float v) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
-  return inverse;
-}
-
 // What values with this largest magnitude are multiplied with to be rounded. Zeros stay zeros; a NaN or infinity stays
 // visible because it makes the run's scale non-finite and with it every product.
 __device__ __forceinline__ float levels_of(float largest) { return reciprocal_fast(fmaxf(largest, 1e-30f)) * kLevels; }
@@ -387,7 +366,7 @@ __device__ __forceinline__ void publish_eight(const TokenResults& to, float (&va
   __syncwarp();
   if (lane == 0) {
     const auto& word = *reinterpret_cast<const ulonglong2*>(values);
-    publish_16(static_cast<TaggedEight*>(to.out) + index, word.x, word.y);
+    store_16(static_cast<TaggedEight*>(to.out) + index, word.x, word.y);
   }
 }
 

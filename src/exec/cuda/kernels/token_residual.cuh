@@ -37,13 +37,6 @@ struct BlockSums {
   }
 };
 
-// Of numbers that are not tiny: the sum with an epsilon.
-__device__ __forceinline__ float rsqrt_fast(float v) {
-  float root;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
-  return root;
-}
-
 __device__ __forceinline__ float4 scaled(const float4& v, float factor, const float4& w) {
   return make_float4(v.x * factor * w.x, v.y * factor * w.y, v.z * factor * w.z, v.w * factor * w.w);
 }

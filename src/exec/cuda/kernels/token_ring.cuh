@@ -12,27 +12,10 @@
 // bytes a step, are copied in whole lines of 16 bytes, in which a run begins where it begins in memory.
 #include <cstddef>
 
-#include "exec/cuda/kernels/hopper.cuh"
 #include "exec/cuda/kernels/token.h"
+#include "exec/cuda/kernels/token_instructions.cuh"
 
 namespace carat::cuda {
-
-// What other warps write meanwhile, by its address in shared memory: read anew every time.
-__device__ __forceinline__ uint32_t read_shared(uint32_t address) {
-  uint32_t v;
-  asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
-}
-__device__ __forceinline__ void write_shared(uint32_t address, uint32_t v) {
-  asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
-}
-// The same where what was there before does no harm: who finds that reads it anew. The compiler lets a warp step back
-// for others before it reads what is volatile (YIELD), which takes it 40 to 75 cycles.
-__device__ __forceinline__ uint32_t look_shared(uint32_t address) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
-}
 
 // A block's tasks of a product.
 struct TaskList {
@@ -222,13 +205,6 @@ __device__ __forceinline__ RingPlace place_at(uint32_t index, uint32_t slots, ui
   return {index, index - rounds * slots, rounds & 1};
 }
 
-// Weights are read once per token: they must not push the small vectors that every token reads out of the L2 cache.
-__device__ __forceinline__ uint64_t read_once_policy() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 // A warp that loads. All of its lanes call everything. Slots stand empty for as long as it takes to fill the one
 // before, so whatever is the same for the next slot stays in registers.
 template <TokenBuild kBuild>
@@ -334,7 +310,7 @@ class WeightLoader {
     while (read_shared(begun_) < a.kv_stage + 4) {
     }
     __threadfence();
-    asm volatile("fence.proxy.async.global;" ::: "memory");
+    global_copies_fence();
     __syncwarp();
   }
 
@@ -371,11 +347,8 @@ class WeightLoader {
     constexpr uint32_t hd = kTokenDeepDims;
     const uint32_t barrier = full_ + own_.slot * 8, bytes = rows * hd * 2;
     const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + token_cache_at(hd, to);
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),
-        "l"(from), "r"(bytes), "r"(barrier)
-        : "memory");
+    barrier_announce(barrier, bytes);
+    copy_bulk(destination, from, bytes, barrier);
   }
 
   // A lane copies the same plane of the same run of every slot. What it needs for that is worked out once a product:
@@ -456,7 +429,6 @@ class WeightLoader {
             rows * row_steps * cell_bytes_, until};
   }
 
-  // Announced before it begins, so that the slot is full when all copies have come.
   __device__ void copy(const char* from, uint32_t bytes) const {
     if (cell_bytes_ == 2) {
       const auto at = reinterpret_cast<uint64_t>(from);
@@ -465,12 +437,8 @@ class WeightLoader {
     }
     const uint32_t barrier = full_ + own_.slot * 8;
     const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + to_;
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-            "r"(destination),
-        "l"(from), "r"(bytes), "r"(barrier), "l"(policy_)
-        : "memory");
+    barrier_announce(barrier, bytes);
+    copy_bulk(destination, from, bytes, barrier, policy_);
   }
 
   uint32_t next_ = 0;    // places begun by the products and caches so far
