@@ -2,26 +2,28 @@
 
 #include <cuda_fp16.h>
 #include <fmt/format.h>
-#include <ucontext.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "exec/cuda/emulated/stack_switch.h"
 #include "support/random.h"
 
 namespace carat::cuda::emulated {
 namespace {
 
-constexpr uint32_t kWarp = 32, kWarpgroup = 128;
+constexpr uint32_t kWarpgroup = 128;
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr uint64_t kLongestPause = 1024;  // turns a thread is held back
 constexpr uint32_t kRankShift = 24;       // address_in_block() puts the rank plus one above the address
+constexpr size_t kPiece = 16;             // bytes of memory that are stored and loaded at once
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("emulated GPU: " + what); }
 
@@ -30,22 +32,14 @@ struct PhaseBarrier {
   uint32_t arrivals = 0, pending = 0, phase = 0;
   int64_t bytes = 0;
 
-  void settle() {
-    if (pending > 0 || bytes != 0) return;
-    pending = arrivals;
-    ++phase;
-  }
+  void settle();
 };
 
 // Threads that meet: the last one lets all go on.
 struct Meeting {
   uint32_t arrived = 0, round = 0;
 
-  void arrive(uint32_t threads) {
-    if (++arrived < threads) return;
-    arrived = 0;
-    ++round;
-  }
+  void arrive(uint32_t threads);
 };
 
 // A warp's 16 rows of a product of its warpgroup: on the card, too, warps need not be at the same place.
@@ -59,26 +53,32 @@ struct StartedProduct {
 
 struct Warp {
   Meeting meeting;
-  std::array<std::array<uint32_t, kWarp>, 2> values{};  // of this round and the one before
+  std::array<std::array<LaneWords, kWarp>, 2> brought{};  // in this round and the one before
   std::vector<StartedProduct> products;
   size_t done = 0;
 };
 
+struct FreeMemory {
+  void operator()(uint8_t* memory) const { std::free(memory); }
+};
+
 struct Block {
-  std::vector<uint8_t> shared;
+  std::unique_ptr<uint8_t[], FreeMemory> shared;  // aligned as the largest swizzle wants it
   std::map<uint32_t, PhaseBarrier> barriers;
-  std::map<uint32_t, Meeting> meetings;
+  std::array<Meeting, 16> meetings;
   std::vector<Warp> warps;
 };
 
 struct Thread {
-  ucontext_t context{};
+  void* stopped_at = nullptr;  // its stack, while others run
   std::unique_ptr<uint8_t[]> stack;
   dim3 index, block_index;
   uint32_t rank = 0;
   bool ended = false;
-  std::string waits_for;
-  std::function<bool()> condition;
+  const char* waits_for = "";
+  uint64_t goes_on_at = 0;            // the turn from which on it may
+  const uint32_t* changes = nullptr;  // it waits until these bits of the word are others
+  uint32_t bits = 0, others_than = 0;
   size_t products = 0;
   std::vector<size_t> committed;  // products at each commit
   uint32_t cluster_round = 0;
@@ -101,21 +101,38 @@ struct Machine {
   Thread* current = nullptr;
   std::vector<bool> slow;  // warps that go on only where no other can
   uint64_t turns = 0;
-  ucontext_t scheduler{};
+  uint64_t last_progress = 0;  // the turn in which something happened that others may wait for
+  size_t running = 0;          // threads that have not ended
+  std::unordered_map<uintptr_t, std::array<uint8_t, kPiece>> before;  // what a store to that piece has replaced
+  void* scheduler = nullptr;                                          // its stack, while a thread runs
   std::exception_ptr failure;
 };
 
 Machine* machine = nullptr;
 
+void PhaseBarrier::settle() {
+  if (pending > 0 || bytes != 0) return;
+  pending = arrivals;
+  ++phase;
+  note_progress();
+}
+
+void Meeting::arrive(uint32_t threads) {
+  if (++arrived < threads) return;
+  arrived = 0;
+  ++round;
+  note_progress();
+}
+
 Block& block_of(uint32_t rank) { return machine->blocks[rank]; }
 Block& my_block() { return block_of(machine->current->rank); }
 
 uint8_t* shared_of(uint32_t rank, uint32_t address, size_t bytes) {
-  std::vector<uint8_t>& shared = block_of(rank).shared;
-  if (address < kFirstShared || address - kFirstShared + bytes > shared.size()) {
-    refuse(fmt::format("{} bytes at shared address {} are outside the block's {}", bytes, address, shared.size()));
+  const uint32_t size = machine->grid.shared_bytes;
+  if (address < kFirstShared || address - kFirstShared + bytes > size) {
+    refuse(fmt::format("{} bytes at shared address {} are outside the block's {}", bytes, address, size));
   }
-  return shared.data() + (address - kFirstShared);
+  return block_of(rank).shared.get() + (address - kFirstShared);
 }
 
 PhaseBarrier& barrier_of(uint32_t rank, uint32_t address) {
@@ -227,42 +244,53 @@ void enter() {
     machine->failure = std::current_exception();
   }
   thread.ended = true;
-  swapcontext(&thread.context, &machine->scheduler);
+  --machine->running;
+  note_progress();
+  switch_stack(&thread.stopped_at, machine->scheduler);
 }
 
 void start(Thread& thread) {
-  thread.stack = std::make_unique<uint8_t[]>(kStackBytes);
-  getcontext(&thread.context);
-  thread.context.uc_stack.ss_sp = thread.stack.get();
-  thread.context.uc_stack.ss_size = kStackBytes;
-  thread.context.uc_link = &machine->scheduler;
-  makecontext(&thread.context, enter, 0);
+  thread.stack = std::make_unique_for_overwrite<uint8_t[]>(kStackBytes);
+  thread.stopped_at = fresh_stack(thread.stack.get(), kStackBytes, enter);
 }
 
 bool ready(const Thread& thread) {
-  if (thread.ended) return false;
-  machine->current = const_cast<Thread*>(&thread);
-  return !thread.condition || thread.condition();
+  if (thread.ended || thread.goes_on_at > machine->turns) return false;
+  return thread.changes == nullptr || (*thread.changes & thread.bits) != thread.others_than;
 }
 
-// Lets one thread that can go on do so, until it waits again.
+// Lets the lanes of a warp that can go on do so until they wait again, a few times.
+bool run_warp(size_t warp) {
+  const uint64_t most = uint64_t{1} << machine->random.below(8);
+  bool any = false;
+  for (uint64_t round = 0; round < most && !machine->failure; ++round) {
+    const size_t first = machine->random.below(kWarp);
+    bool some = false;
+    for (size_t i = 0; i < kWarp && !machine->failure; ++i) {
+      Thread& thread = machine->threads[warp * kWarp + (first + i) % kWarp];
+      if (!ready(thread)) continue;
+      thread.changes = nullptr;
+      machine->current = &thread;
+      some = any = true;
+      switch_stack(&machine->scheduler, thread.stopped_at);
+    }
+    if (!some) break;
+  }
+  return any;
+}
+
 bool run_one(bool slow_ones) {
-  const size_t count = machine->threads.size(), first = machine->random.below(count);
+  const size_t count = machine->slow.size(), first = machine->random.below(count);
   for (size_t i = 0; i < count; ++i) {
     const size_t chosen = (first + i) % count;
-    Thread& thread = machine->threads[chosen];
-    if (machine->slow[chosen / kWarp] != slow_ones || !ready(thread)) continue;
-    thread.condition = nullptr;
-    machine->current = &thread;
-    swapcontext(&machine->scheduler, &thread.context);
-    return true;
+    if (machine->slow[chosen] == slow_ones && run_warp(chosen)) return true;
   }
   return false;
 }
 
 // Some warps, or a warpgroup, or a block fall behind for a while.
 void choose_slow_warps() {
-  const size_t warps = machine->threads.size() / kWarp, together = size_t{1} << machine->random.below(4);
+  const size_t warps = machine->threads.size() / kWarp, together = size_t{1} << machine->random.below(6);
   machine->slow.assign(warps, false);
   for (size_t i = 0; i < warps; i += together) {
     if (machine->random.below(2) == 0) continue;
@@ -270,11 +298,25 @@ void choose_slow_warps() {
   }
 }
 
+void wait_for_change(const char* what, const uint32_t& word, uint32_t others_than, uint32_t bits = 0xffffffffu) {
+  if ((word & bits) != others_than) return;
+  Thread& thread = *machine->current;
+  thread.waits_for = what;
+  thread.changes = &word, thread.bits = bits, thread.others_than = others_than;
+  switch_stack(&thread.stopped_at, machine->scheduler);
+}
+
+void hold_back(const char* what, uint64_t turns) {
+  Thread& thread = *machine->current;
+  thread.waits_for = what;
+  thread.goes_on_at = machine->turns + turns;
+  switch_stack(&thread.stopped_at, machine->scheduler);
+}
+
 // Now and then others go on, for a short while or a long one.
 void let_others_go_first() {
   if (machine->random.below(4) != 0) return;
-  const uint64_t until = machine->turns + machine->random.below(kLongestPause >> machine->random.below(10));
-  wait_until("its turn", [until] { return machine->turns >= until; });
+  hold_back("its turn", machine->random.below(kLongestPause >> machine->random.below(10)));
 }
 
 bool deliver_one() {
@@ -284,42 +326,55 @@ bool deliver_one() {
   const std::function<void()> deliver = std::move(deliveries.back());
   deliveries.pop_back();
   deliver();
+  note_progress();
   return true;
 }
 
+[[noreturn]] void refuse_to_wait() {
+  std::map<std::string, std::pair<uint32_t, std::string>> kinds;
+  for (const Thread& thread : machine->threads) {
+    if (thread.ended) continue;
+    auto& kind = kinds[thread.waits_for];
+    if (kind.first++ == 0) kind.second = fmt::format("thread {} of block {}", thread.index.x, thread.block_index.x);
+  }
+  std::string text = "threads wait for ever:";
+  for (const auto& [what, who] : kinds) text += fmt::format(" {} for {}, {} first;", who.first, what, who.second);
+  text.pop_back();
+  refuse(text);
+}
+
 void run_cluster(uint32_t first_block) {
-  machine->blocks.assign(machine->grid.cluster, {});
+  const Grid& grid = machine->grid;
+  machine->blocks.clear();
+  machine->blocks.resize(grid.cluster);
   machine->threads.clear();
-  machine->threads.resize(size_t{machine->grid.cluster} * machine->grid.threads);
+  machine->threads.resize(size_t{grid.cluster} * grid.threads);
+  machine->running = machine->threads.size();
   for (Block& block : machine->blocks) {
-    block.shared.assign(machine->grid.shared_bytes, 0xff);  // NaN
-    block.warps.resize(machine->grid.threads / kWarp);
+    const size_t bytes = (size_t{grid.shared_bytes} + 1023) / 1024 * 1024;
+    block.shared.reset(static_cast<uint8_t*>(std::aligned_alloc(1024, bytes)));
+    std::memset(block.shared.get(), 0xff, bytes);  // NaN
+    block.warps.resize(grid.threads / kWarp);
   }
   for (size_t i = 0; i < machine->threads.size(); ++i) {
     Thread& thread = machine->threads[i];
-    thread.rank = static_cast<uint32_t>(i / machine->grid.threads);
-    thread.index = dim3(static_cast<uint32_t>(i % machine->grid.threads));
+    thread.rank = static_cast<uint32_t>(i / grid.threads);
+    thread.index = dim3(static_cast<uint32_t>(i % grid.threads));
     thread.block_index = dim3(first_block + thread.rank);
     start(thread);
   }
-  constexpr uint64_t kTurnsPerCopy = 64, kTurnsPerChoice = 2000;
+  constexpr uint64_t kTurnsPerCopy = 8, kTurnsPerChoice = 500, kPatience = 64;
   choose_slow_warps();
-  uint64_t idle = 0;
-  for (;;) {
-    if (machine->random.below(kTurnsPerChoice) == 0) choose_slow_warps();
-    if (machine->random.below(kTurnsPerCopy) == 0) deliver_one();
+  machine->last_progress = machine->turns;
+  while (machine->running > 0 || !machine->deliveries.empty()) {
+    // Threads that ask again and again can always go on: where nothing happens, others get their turn.
+    const uint64_t idle = machine->turns - machine->last_progress;
+    if (machine->random.below(kTurnsPerChoice) == 0 || idle % kPatience == kPatience - 1) choose_slow_warps();
+    if (machine->random.below(kTurnsPerCopy) == 0 || idle % kPatience == kPatience - 1) deliver_one();
     ++machine->turns;
-    if (run_one(false) || deliver_one() || run_one(true)) {
-      idle = 0;
-    } else if (++idle > kLongestPause) {
-      break;
-    }
+    if (!run_one(false) && !deliver_one()) run_one(true);
     if (machine->failure) std::rethrow_exception(machine->failure);
-  }
-  for (const Thread& thread : machine->threads) {
-    if (thread.ended) continue;
-    refuse(fmt::format("thread {} of block {} waits for ever for {}", thread.index.x, thread.block_index.x,
-                       thread.waits_for));
+    if (idle > 4 * kLongestPause * std::max<uint64_t>(8, machine->slow.size())) refuse_to_wait();
   }
 }
 
@@ -332,50 +387,104 @@ CUtensorMap describe(const BoxedRows& rows) {
   return map;
 }
 
-void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel) {
+namespace {
+// The machine is there for as long as this is.
+struct Running {
   Machine here;
-  here.grid = grid;
-  here.random = test::Random(seed);
-  here.kernel = kernel;
-  machine = &here;
+  Running() { machine = &here; }
+  ~Running() { machine = nullptr; }
+};
+}  // namespace
+
+void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel) {
+  Running running;
+  running.here.grid = grid;
+  running.here.random = test::Random(seed);
+  running.here.kernel = kernel;
   for (uint32_t block = 0; block < grid.blocks; block += grid.cluster) run_cluster(block);
-  machine = nullptr;
+}
+
+void run_each(uint32_t blocks, uint32_t threads, const std::function<void()>& kernel) {
+  Running running;
+  running.here.grid = {blocks, threads, 1, 0};
+  Thread thread;
+  machine->current = &thread;
+  for (thread.block_index.x = 0; thread.block_index.x < blocks; ++thread.block_index.x) {
+    for (thread.index.x = 0; thread.index.x < threads; ++thread.index.x) kernel();
+  }
 }
 
 const dim3& thread_index() { return machine->current->index; }
 const dim3& block_index() { return machine->current->block_index; }
+dim3 grid_size() { return dim3(machine->grid.blocks); }
+dim3 block_size() { return dim3(machine->grid.threads); }
+uint64_t clock() { return machine->turns; }
 
+uint8_t* shared_memory() { return my_block().shared.get(); }
+uint32_t shared_address_of(const void* at) {
+  const ptrdiff_t offset = static_cast<const uint8_t*>(at) - my_block().shared.get();
+  if (offset < 0 || offset >= machine->grid.shared_bytes) refuse("the address of something outside shared memory");
+  return static_cast<uint32_t>(offset) + kFirstShared;
+}
 uint8_t* shared_at(uint32_t address, size_t bytes) {
   if (address % bytes != 0) refuse(fmt::format("shared address {} is not aligned to {}", address, bytes));
   return shared_of(machine->current->rank, address, bytes);
 }
 
-void wait_until(const std::string& what, const std::function<bool()>& condition) {
-  if (condition()) return;
-  Thread& thread = *machine->current;
-  thread.waits_for = what;
-  thread.condition = condition;
-  swapcontext(&thread.context, &machine->scheduler);
-}
+void pause(const char* what) { hold_back(what, 1 + machine->random.below(16)); }
+void note_progress() { machine->last_progress = machine->turns; }
 
-uint32_t shuffle(uint32_t value, uint32_t from_lane) {
+const std::array<LaneWords, kWarp>& meet(const LaneWords& mine) {
   const uint32_t thread = machine->current->index.x;
   Warp& warp = my_block().warps[thread / kWarp];
   const uint32_t round = warp.meeting.round;
-  warp.values[round % 2][thread % kWarp] = value;
+  warp.brought[round % 2][thread % kWarp] = mine;
   warp.meeting.arrive(kWarp);
-  wait_until("a shuffle", [&warp, round] { return warp.meeting.round != round; });
-  return warp.values[round % 2][from_lane];
+  wait_for_change("the lanes of its warp", warp.meeting.round, round);
+  return warp.brought[round % 2];
 }
 
-void warp_barrier() { shuffle(0, 0); }
-
+void block_barrier_arrive(uint32_t id, uint32_t threads) {
+  if (id >= my_block().meetings.size()) refuse("there are 16 barriers");
+  my_block().meetings[id].arrive(threads == 0 ? machine->grid.threads : threads);
+}
 void block_barrier(uint32_t id, uint32_t threads) {
-  if (id >= 16) refuse("there are 16 barriers");
+  if (id >= my_block().meetings.size()) refuse("there are 16 barriers");
   Meeting& meeting = my_block().meetings[id];
   const uint32_t round = meeting.round;
   meeting.arrive(threads == 0 ? machine->grid.threads : threads);
-  wait_until(fmt::format("barrier {}", id), [&meeting, round] { return meeting.round != round; });
+  wait_for_change("a barrier of the block", meeting.round, round);
+}
+
+namespace {
+uintptr_t piece_of(const void* at, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  if (address % bytes != 0 || bytes > kPiece) refuse("an access to memory that is not aligned");
+  return address / kPiece * kPiece;
+}
+}  // namespace
+
+void store_global(void* at, const void* from, size_t bytes) {
+  const uintptr_t piece = piece_of(at, bytes);
+  std::array<uint8_t, kPiece> value;
+  std::memcpy(value.data(), from, bytes);
+  const auto arrive = [at, bytes, piece, value] {
+    std::memcpy(machine->before[piece].data(), reinterpret_cast<const void*>(piece), kPiece);
+    std::memcpy(at, value.data(), bytes);
+    note_progress();
+  };
+  if (machine->random.below(2) == 0) return arrive();
+  machine->deliveries.emplace_back(arrive);
+}
+
+void load_global(const void* at, void* to, size_t bytes, bool may_be_old) {
+  const uintptr_t piece = piece_of(at, bytes);
+  const void* from = at;
+  if (may_be_old && machine->random.below(4) == 0) {
+    const auto before = machine->before.find(piece);
+    if (before != machine->before.end()) from = before->second.data() + (reinterpret_cast<uintptr_t>(at) - piece);
+  }
+  std::memcpy(to, from, bytes);
 }
 
 void cluster_barrier_arrive() {
@@ -383,8 +492,7 @@ void cluster_barrier_arrive() {
   machine->cluster.arrive(machine->grid.cluster * machine->grid.threads);
 }
 void cluster_barrier_wait() {
-  const uint32_t round = machine->current->cluster_round;
-  wait_until("the cluster's barrier", [round] { return machine->cluster.round != round; });
+  wait_for_change("the cluster's barrier", machine->cluster.round, machine->current->cluster_round);
 }
 
 uint32_t address_in_block(uint32_t address, uint32_t rank) { return address | (rank + 1) << kRankShift; }
@@ -393,10 +501,14 @@ void barrier_initialise(uint32_t barrier, uint32_t arrivals) {
   my_block().barriers[barrier] = {.arrivals = arrivals, .pending = arrivals};
 }
 
-void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes) {
+void barrier_announce_bytes(uint32_t barrier, uint32_t bytes) {
+  barrier_of(machine->current->rank, barrier).bytes += bytes;
+}
+
+void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes, uint32_t count) {
   PhaseBarrier& state = barrier_of(machine->current->rank, barrier);
-  if (state.pending == 0) refuse("more arrivals at a barrier than it was initialised for");
-  --state.pending;
+  if (state.pending < count) refuse("more arrivals at a barrier than it was initialised for");
+  state.pending -= count;
   state.bytes += announced_bytes;
   state.settle();
   let_others_go_first();
@@ -406,11 +518,29 @@ bool barrier_phase_over(uint32_t barrier, uint32_t parity) {
   return barrier_of(machine->current->rank, barrier).phase % 2 != parity;
 }
 
+void barrier_wait_for_phase(uint32_t barrier, uint32_t parity) {
+  wait_for_change("a barrier in shared memory", barrier_of(machine->current->rank, barrier).phase, parity, 1);
+}
+
 void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y) {
   BoxedRows rows;
   std::memcpy(&rows, map, sizeof rows);
   const Copy copy{destination, barrier, machine->current->rank, rows, x, y};
   machine->deliveries.emplace_back([copy] { deliver(copy); });
+}
+
+void start_bulk_copy(uint32_t destination, const void* from, uint32_t bytes, uint32_t barrier) {
+  if (bytes == 0 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0 || destination % 16 != 0) {
+    refuse(fmt::format("a bulk copy of {} bytes to {} that is not of whole 16 bytes", bytes, destination));
+  }
+  const uint32_t rank = machine->current->rank;
+  shared_of(rank, destination, bytes);
+  machine->deliveries.emplace_back([=] {
+    std::memcpy(shared_of(rank, destination, bytes), from, bytes);
+    PhaseBarrier& state = barrier_of(rank, barrier);
+    state.bytes -= bytes;
+    state.settle();
+  });
 }
 
 void start_send(uint32_t there, uint32_t barrier, const void* values, size_t bytes) {
@@ -444,7 +574,7 @@ void wait_for_products(uint32_t pending) {
   const std::vector<size_t>& committed = machine->current->committed;
   if (committed.size() <= pending) return;
   const size_t until = committed[committed.size() - 1 - pending];
-  warp_barrier();  // lanes wait together; with it all of them have started what comes before
+  meet({});  // lanes wait together; with it all of them have started what comes before
   carry_out_until(my_warp(), until);
 }
 

@@ -1,20 +1,22 @@
 #pragma once
 
-// A GPU to test kernels on where there is none: runs the blocks of one cluster on the host, each thread on a stack of
-// its own, in an order drawn from a seed. What runs asynchronously on the card (copies to shared memory, products of
-// warpgroups) happens at a time drawn likewise, anywhere between its start and the moment somebody has waited for it,
-// so that a barrier that is missing, or a slot given back too early, shows as a wrong result or as threads that wait
-// for ever. Layouts are those of the PTX manual; speed and memory order are not modelled.
+// A GPU to test kernels on where there is none: runs the blocks of one cluster, or of a grid whose blocks wait for one
+// another, on the host, each thread on a stack of its own, in an order drawn from a seed. What runs asynchronously on
+// the card (copies to shared memory, products of warpgroups, stores on their way to other blocks) happens at a time
+// drawn likewise, anywhere between its start and the moment somebody has waited for it, and a look at memory that is
+// not ordered with other blocks' stores may find what was there before. So a barrier that is missing, or a slot or
+// buffer given back too early, shows as a wrong result or as threads that wait for ever. Layouts are those of the PTX
+// manual; speed is not modelled, and of the order of memory only what is said here.
 //
 // The kernel is compiled for the host against the headers below this folder, which take the place of those with the
 // instructions.
 #include <cuda.h>
 #include <vector_types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 
 namespace carat::cuda::emulated {
 
@@ -35,25 +37,48 @@ struct Grid {
 // Runs `kernel` for every thread of the grid, a cluster after the other. Throws std::runtime_error where threads wait
 // for something that will not come, or instructions are used as the hardware does not allow it.
 void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel);
+// The same for kernels whose threads have nothing to do with one another: one after the other, and nothing but their
+// indices is known to them.
+void run_each(uint32_t blocks, uint32_t threads, const std::function<void()>& kernel);
 
 // --- what the instructions are made of, for the thread that runs ----------------------------------------------------
 const dim3& thread_index();
 const dim3& block_index();
+dim3 grid_size();
+dim3 block_size();
+uint64_t clock();                               // turns so far
 inline constexpr uint32_t kFirstShared = 1024;  // address of a block's shared memory; byte 0 is never used
 
+uint8_t* shared_memory();                    // of the block
+uint32_t shared_address_of(const void* at);  // of a byte of it
 uint8_t* shared_at(uint32_t address, size_t bytes);
-void wait_until(const std::string& what, const std::function<bool()>& condition);
-uint32_t shuffle(uint32_t value, uint32_t from_lane);
-void warp_barrier();
+// Others go on; for threads that ask again and again for what others write. `what`: for the message where it never
+// comes; lives as long as the program.
+void pause(const char* what);
+void note_progress();  // something was written that others may wait for in that way
+
+// All lanes of a warp meet, and each sees what all have brought. Good until the lane meets the others again.
+inline constexpr uint32_t kWarp = 32;
+using LaneWords = std::array<uint32_t, 8>;
+const std::array<LaneWords, kWarp>& meet(const LaneWords& mine);
 void block_barrier(uint32_t id, uint32_t threads);
+void block_barrier_arrive(uint32_t id, uint32_t threads);
 void cluster_barrier_arrive();
 void cluster_barrier_wait();
 uint32_t address_in_block(uint32_t address, uint32_t rank);
 
+// Memory that blocks share. A store arrives some time later; loads take `bytes` of up to 16 at once, which lie in one
+// piece of 16. may_be_old: they may find what was there before the last store that has arrived.
+void store_global(void* at, const void* from, size_t bytes);
+void load_global(const void* at, void* to, size_t bytes, bool may_be_old);
+
 void barrier_initialise(uint32_t barrier, uint32_t arrivals);
-void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes);
+void barrier_announce_bytes(uint32_t barrier, uint32_t bytes);
+void barrier_count_arrival(uint32_t barrier, uint32_t announced_bytes, uint32_t count = 1);
 bool barrier_phase_over(uint32_t barrier, uint32_t parity);
+void barrier_wait_for_phase(uint32_t barrier, uint32_t parity);
 void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y);
+void start_bulk_copy(uint32_t destination, const void* from, uint32_t bytes, uint32_t barrier);
 // To a block of the cluster: both addresses are from address_in_block().
 void start_send(uint32_t there, uint32_t barrier, const void* values, size_t bytes);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// hopper.cuh on the emulated machine: what prompt attention by warpgroups uses of it.
+// hopper.cuh on the emulated machine: what the kernels that run there use of it.
 #include <cuda_runtime_api.h>
 
 #include "exec/cuda/emulated/machine.h"
@@ -11,10 +11,12 @@ namespace carat::cuda {
 inline void barrier_init(uint32_t barrier, uint32_t arrivals) { emulated::barrier_initialise(barrier, arrivals); }
 inline void barrier_init_fence() {}
 inline void barrier_arrive(uint32_t barrier) { emulated::barrier_count_arrival(barrier, 0); }
+inline void barrier_arrive(uint32_t barrier, uint32_t count) { emulated::barrier_count_arrival(barrier, 0, count); }
 inline void barrier_expect(uint32_t barrier, uint32_t bytes) { emulated::barrier_count_arrival(barrier, bytes); }
-inline void barrier_wait(uint32_t barrier, uint32_t parity) {
-  emulated::wait_until("a barrier in shared memory", [=] { return emulated::barrier_phase_over(barrier, parity); });
-}
+inline void barrier_wait(uint32_t barrier, uint32_t parity) { emulated::barrier_wait_for_phase(barrier, parity); }
+
+inline bool barrier_passed(uint32_t barrier, uint32_t parity) { return emulated::barrier_phase_over(barrier, parity); }
+inline void prefetch_bulk(const void*, uint32_t) {}
 
 inline void barrier_wait_for_blocks(uint32_t barrier, uint32_t parity) { barrier_wait(barrier, parity); }
 

@@ -1,0 +1,2 @@
+// Repacking of weights, which the upload asks for, on the emulated machine.
+#include "exec/cuda/weights/repack.cu"

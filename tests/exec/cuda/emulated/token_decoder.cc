@@ -1,0 +1,81 @@
+#include "exec/cuda/emulated/token_decoder.h"
+
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "exec/cuda/emulated/token_kernel.h"
+#include "exec/cuda/frequencies.h"
+#include "exec/cuda/plan.h"
+#include "exec/cuda/token_choice.h"
+
+namespace carat::cuda::emulated {
+namespace {
+
+// What a plan would refuse is refused here.
+std::shared_ptr<const model::Model> accepted(std::shared_ptr<const model::Model> model,
+                                             const TokenDecoder::Chip& chip) {
+  GpuFacts gpu;
+  gpu.capability = 90, gpu.sm_count = chip.blocks, gpu.shared_memory = chip.shared_memory;
+  const std::string why = token_obstacle(*model, gpu, {});
+  if (!why.empty()) throw std::invalid_argument("the token kernel cannot run the model: " + why);
+  return model;
+}
+
+}  // namespace
+
+TokenDecoder::TokenDecoder(std::shared_ptr<const model::Model> model, uint32_t context, uint32_t sequences, Chip chip)
+    : model_(accepted(std::move(model), chip)), chip_(chip), weights_(*model_, {}, {}) {
+  const model::Config& config = model_->config();
+  const Widths widths(config);
+  Carver measure;
+  buffers_.carve(measure, widths, config, chip_.blocks);
+  exchanged_ = DeviceMemory(measure.used(), "what blocks exchange");
+  std::memset(exchanged_.data(), 0, exchanged_.bytes());
+  Carver carver(exchanged_.data());
+  buffers_.carve(carver, widths, config, chip_.blocks);
+
+  caches_.resize(config.L);
+  uint64_t halves = 0;
+  const auto rows_of = [&](const model::Layer& layer) {
+    return uint64_t{sequences} * layer.Hkv * kv_slots(config, layer, context, 1) * layer.hd;
+  };
+  for (const model::Layer& layer : config.layers) halves += layer.owns_kv ? 2 * rows_of(layer) : 0;
+  cache_memory_ = DeviceMemory(halves * sizeof(__half), "the KV cache");  // NaN, where nobody has written
+  auto* next = cache_memory_.as<__half>();
+  for (const model::Layer& layer : config.layers) {
+    if (!layer.owns_kv) continue;
+    KvView& cache = caches_[layer.index];
+    cache.slots = kv_slots(config, layer, context, 1);
+    cache.k = std::exchange(next, next + rows_of(layer));
+    cache.v = std::exchange(next, next + rows_of(layer));
+  }
+
+  frequencies_ = inverse_frequencies(*model_, true);
+  const auto pairs_sliding = static_cast<uint32_t>(frequencies_.size());
+  const std::vector<double> global = inverse_frequencies(*model_, false);
+  frequencies_.insert(frequencies_.end(), global.begin(), global.end());
+  logits_.resize(config.V);
+  const TokenModel described{config,
+                             weights_,
+                             buffers_,
+                             caches_,
+                             frequencies_.data(),
+                             pairs_sliding,
+                             static_cast<uint32_t>(global.size()),
+                             logits_.data()};
+  program_ = token_program(described, chip_.blocks, chip_.shared_memory);
+  std::memcpy(buffers_.stages, program_.stages.data(), program_.stages.size() * sizeof(TokenStage));
+  job_ = token_job(described, program_);
+  job_.non_finite = &non_finite_;
+}
+
+std::vector<float> TokenDecoder::step(int32_t token, uint32_t position, uint32_t sequence, uint64_t seed) {
+  logits_.assign(logits_.size(), NAN);
+  job_.control.token = &token, job_.control.position = &position, job_.control.sequence = &sequence;
+  run_token(job_, program_.needs, chip_.blocks, seed);
+  return logits_;
+}
+
+}  // namespace carat::cuda::emulated
