@@ -8,9 +8,10 @@ function(carat_library name)
   target_link_libraries(carat_${name} PUBLIC carat_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
 endfunction()
 
-# carat_test(name SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s]): one GoogleTest program, each test known to ctest.
+# carat_test(name SOURCES ... LINKS ... [LABELS ...] [TIMEOUT s] [FILTER tests] [PREFIX text]): one GoogleTest program,
+# each test (that the filter takes) known to ctest, under its own name or with the prefix.
 function(carat_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;FILTER;PREFIX" "SOURCES;LINKS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -24,6 +25,7 @@ function(carat_test name)
     # What takes time in them is in the libraries; less optimised, they compile in three quarters of the time.
     target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER "${arg_FILTER}"
+    TEST_PREFIX "${arg_PREFIX}" PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     SKIP_REGULAR_EXPRESSION "skipped: ")
 endfunction()

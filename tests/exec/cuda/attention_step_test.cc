@@ -31,7 +31,8 @@ class StepProblem {
         cache_(size_t{rows_} * c.shape.Hkv * c.slots * c.shape.hd),
         positions_(upload(c.positions)) {
     std::vector<uint32_t> sequences(rows_);
-    for (uint32_t r = 0; r < rows_; ++r) sequences[r] = (r * 5 + 3) % rows_;
+    // Each of another, as the kernel demands: rows of one sequence would read what others write meanwhile.
+    for (uint32_t r = 0; r < rows_; ++r) sequences[r] = rows_ - 1 - r;
     sequences_ = upload(sequences);
     std::vector<float2> table(size_t{rows_} * pairs_);
     for (size_t i = 0; i < table.size(); ++i) {

@@ -58,6 +58,20 @@ void allow_shared_memory(Kernel kernel, size_t bytes, const char* name) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
 }
 
+// Without this the driver may leave an SM only as much shared memory as one block needs.
+template <typename Kernel>
+void prefer_shared_memory(Kernel kernel, const char* name) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        name);
+}
+
+// A block's dynamic shared memory as an array. The machine that tests emulate has it elsewhere.
+#define CARAT_BLOCK_MEMORY(alignment, type, name) \
+  extern __shared__ __align__(alignment)          \
+  type name[]
+// An array beside it, in kernels whose blocks wait for one another.
+#define CARAT_BLOCK_ARRAY(type, name, count) __shared__ type name[count]
+
 #if defined(__CUDACC__)
 // Blocks until the kernel before this one on the stream has finished and its writes are visible.
 __device__ __forceinline__ void wait_for_predecessor() {

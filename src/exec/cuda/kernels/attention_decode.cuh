@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 2)
     attention_decode_kernel(const __grid_constant__ DecodeArguments a, const __grid_constant__ Heads source) {
   constexpr AttentionTile T = Choice::kTile;
   using L = AttentionLayout<T>;
-  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  CARAT_BLOCK_MEMORY(1024, uint8_t, shared_memory);
   const uint32_t shared = shared_address(shared_memory);
   if constexpr (Heads::kReady) {
     wait_for_predecessor();
@@ -172,9 +172,7 @@ void launch_decode_tile(const DecodeArguments& arguments, const Heads& source, u
   const uint32_t head_groups = (arguments.shape.H / arguments.shape.Hkv + 15) / 16;
   const auto kernel = attention_decode_kernel<Choice, Heads>;
   allow_shared_memory(kernel, L::kSharedBytes, "decode attention");
-  // Without this the driver may leave an SM only as much shared memory as one block needs.
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        "decode attention");
+  prefer_shared_memory(kernel, "decode attention");
   launch("decode attention", kernel, dim3(splits, arguments.shape.Hkv * head_groups, rows), dim3(L::kThreads),
          L::kSharedBytes, how, arguments, source);
 }

@@ -26,7 +26,7 @@ struct ProjectedHeads {
     using L = AttentionLayout<T>;
 #pragma unroll
     for (uint32_t i = threadIdx.x; i < T.bm * L::kChunks; i += L::kThreads) {
-      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(queries + i * 16), "r"(0) : "memory");
+      store_shared_16(queries + i * 16, make_uint4(0, 0, 0, 0));
     }
     __syncthreads();
   }
@@ -119,7 +119,7 @@ struct ProjectedHeads {
     weigh_and_rotate<T>(job.q_norm, row, head);
     const auto put = [&](uint32_t c, const uint2& v) {
       const uint32_t to = queries + chunk_offset<T.hd>(tile_row, c / 8) + c % 8 * 2;
-      asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
+      store_shared(to, v);
     };
 #pragma unroll
     for (int i = 0; i < Head<T>::kPieces; ++i) {

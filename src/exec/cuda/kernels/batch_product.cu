@@ -79,7 +79,7 @@ BatchCut choose_cut(const BatchJob& job, const BatchScratch& scratch, uint32_t s
     double cost =
         block_tiles * slab * tile_step_bytes / kWeightBytesPerNs +
         batch_slab_bytes(slab, job.rows) * (job.input.fragments == nullptr ? 2.0 : 1.0) / kActivationBytesPerNs;
-    if (splits > 1) cost += kSplitNs + block_tiles * tile_floats * 4 * 2.0 / kPartialBytesPerNs;
+    if (splits > 1) cost += kSplitNs + double(block_tiles * tile_floats) * 4 * 2.0 / kPartialBytesPerNs;
     if (best.splits == 0 || cost < least) {
       best = cut;
       least = cost;

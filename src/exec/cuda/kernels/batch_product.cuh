@@ -414,9 +414,10 @@ template <typename Fragments, typename Variant>
 __global__ void __launch_bounds__(Variant::kThreads, 1)
     batch_product_kernel(const __grid_constant__ BatchJob job, const __grid_constant__ BatchCut cut,
                          const __grid_constant__ BatchScratch scratch, uint32_t slab_bytes) {
-  extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ float scale[kBatchRows], inverse[kBatchRows];
-  __shared__ uint32_t largest[kBatchRows];
+  CARAT_BLOCK_MEMORY(16, unsigned char, memory);
+  CARAT_BLOCK_ARRAY(float, scale, kBatchRows);
+  CARAT_BLOCK_ARRAY(float, inverse, kBatchRows);
+  CARAT_BLOCK_ARRAY(uint32_t, largest, kBatchRows);
   const BatchBlock<Fragments, Variant> block{job,
                                              cut,
                                              scratch,

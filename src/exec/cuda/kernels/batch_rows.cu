@@ -11,7 +11,7 @@ template <int kPieces>
 __global__ void __launch_bounds__(kRowThreads)
     batch_residual_norm_kernel(const __grid_constant__ ResidualNorm residual, const __grid_constant__ BatchRows out,
                                uint32_t steps, uint32_t* clear) {
-  extern __shared__ __align__(16) float row_memory[];
+  CARAT_BLOCK_MEMORY(16, float, row_memory);
   __shared__ float scratch[kSumScratch];
   __shared__ float maxima[kRowThreads / 32];
   wait_for_predecessor();

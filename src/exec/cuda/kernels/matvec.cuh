@@ -258,7 +258,7 @@ struct MatvecBlock {
 // All parts of a job have the same packing here.
 template <typename Dot, int R>
 __global__ void __launch_bounds__(kMatvecThreads, R <= 2 ? 2 : 1) matvec_kernel(const __grid_constant__ MatvecJob job) {
-  extern __shared__ __align__(16) unsigned char memory[];
+  CARAT_BLOCK_MEMORY(16, unsigned char, memory);
   const uint32_t steps = job.part[0].weights.steps;
   const MatvecShared s = carve<R>(memory, steps, Dot::kFloat);
   const MatvecBlock<Dot, R> block{

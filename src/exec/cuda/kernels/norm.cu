@@ -10,7 +10,7 @@ namespace {
 template <int kPieces, typename Out>
 __global__ void __launch_bounds__(kRowThreads)
     residual_norm_kernel(const __grid_constant__ ResidualNormOf<__nv_bfloat16> residual, Out* out) {
-  extern __shared__ __align__(16) float row_memory[];
+  CARAT_BLOCK_MEMORY(16, float, row_memory);
   __shared__ float scratch[kSumScratch];
   wait_for_predecessor();
   release_successor();

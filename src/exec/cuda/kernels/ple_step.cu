@@ -17,7 +17,7 @@ template <typename Fragments, typename Delta, typename Out>
 __global__ void CARAT_PLE_CLUSTER __launch_bounds__(kPleThreads, 1)
     ple_step_kernel(const __grid_constant__ PleStep<Delta> job, uint32_t rows, const __grid_constant__ Out out) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(16) unsigned char memory[];
+  CARAT_BLOCK_MEMORY(16, unsigned char, memory);
   const PleBlock<Fragments, Delta> block{job,
                                          *reinterpret_cast<PleShared*>(memory),
                                          rows,

@@ -112,7 +112,7 @@ __device__ __forceinline__ void find_threshold(SelectShared& s, uint32_t k) {
   const uint32_t mine = s.bins[kBins - 1 - threadIdx.x];
   uint32_t scan = mine;
 #pragma unroll
-  for (int offset = 1; offset < 32; offset <<= 1) {
+  for (uint32_t offset = 1; offset < 32; offset <<= 1) {
     const uint32_t below = __shfl_up_sync(0xffffffffu, scan, offset);
     if (lane >= offset) scan += below;
   }
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kThreads)
     select_kernel(float* logits, const __grid_constant__ SelectCap cap, const __grid_constant__ SelectShape shape,
                   const uint32_t* wanted, const __grid_constant__ SelectScratch scratch, int32_t* tokens, float* values,
                   uint32_t* counts) {
-  extern __shared__ __align__(16) uint64_t keys[];
+  CARAT_BLOCK_MEMORY(16, uint64_t, keys);
   __shared__ SelectShared s;
   wait_for_predecessor();
   release_successor();

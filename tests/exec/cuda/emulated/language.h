@@ -9,12 +9,18 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <type_traits>
+#include <utility>
 
 #include "exec/cuda/emulated/machine.h"
 
 // Words of the language that say nothing here.
 #define __noinline__
 #define __launch_bounds__(...)
+// What all threads of a block share: all blocks of a grid do here, which is right where they run one after the other
+// and do not look at what they find. Kernels whose blocks wait for one another have CARAT_BLOCK_ARRAY.
+#undef __shared__
+#define __shared__ thread_local
 
 #define threadIdx (::carat::cuda::emulated::thread_index())
 #define blockIdx (::carat::cuda::emulated::block_index())
@@ -47,6 +53,24 @@ inline uint32_t __reduce_min_sync(uint32_t, uint32_t value) {
   uint32_t least = 0xffffffffu;
   for (const emulated::LaneWords& lane : emulated::meet({value})) least = std::min(least, lane[0]);
   return least;
+}
+
+inline uint32_t __reduce_add_sync(uint32_t, uint32_t value) {
+  uint32_t sum = 0;
+  for (const emulated::LaneWords& lane : emulated::meet({value})) sum += lane[0];
+  return sum;
+}
+inline uint32_t __ballot_sync(uint32_t, bool value) {
+  const auto& lanes = emulated::meet({value});
+  uint32_t bits = 0;
+  for (uint32_t lane = 0; lane < emulated::kWarp; ++lane) bits |= lanes[lane][0] << lane;
+  return bits;
+}
+inline bool __any_sync(uint32_t mask, bool value) { return __ballot_sync(mask, value) != 0; }
+template <typename T>
+T __shfl_up_sync(uint32_t mask, T value, uint32_t distance) {
+  const uint32_t lane = threadIdx.x % emulated::kWarp;
+  return __shfl_sync(mask, value, lane >= distance ? lane - distance : lane);
 }
 
 // --- barriers --------------------------------------------------------------------------------------------------------
@@ -90,9 +114,41 @@ inline int __dp4a(int a, int b, int sum) {
   for (int i = 0; i < 4; ++i) sum += static_cast<int8_t>(a >> (8 * i)) * static_cast<int8_t>(b >> (8 * i));
   return sum;
 }
+inline int __popc(uint32_t x) { return std::popcount(x); }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+// Rounded once, as the card does.
+inline __half2 __hfma2(const __half2& a, const __half2& b, const __half2& c) {
+  const float2 x = __half22float2(a), y = __half22float2(b), z = __half22float2(c);
+  const auto fused = [](float u, float v, float w) { return static_cast<float>(double{u} * v + w); };
+  return __floats2half2_rn(fused(x.x, y.x, z.x), fused(x.y, y.y, z.y));
+}
+
+// --- memory ----------------------------------------------------------------------------------------------------------
 template <typename T>
 T __ldg(const T* at) {
   return *at;
+}
+template <typename T>
+T __ldcg(const T* at) {
+  return *at;
+}
+template <typename T>
+T __ldcs(const T* at) {
+  return *at;
+}
+template <typename T>
+T atomicAdd(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, *at + value);
+}
+template <typename T>
+T atomicMax(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, std::max(*at, value));
+}
+template <typename T>
+T atomicExch(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, value);
 }
 
 }  // namespace carat::cuda

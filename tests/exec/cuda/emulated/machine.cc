@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -65,13 +66,16 @@ struct FreeMemory {
 struct Block {
   std::unique_ptr<uint8_t[], FreeMemory> shared;  // aligned as the largest swizzle wants it
   std::map<uint32_t, PhaseBarrier> barriers;
+  std::map<int, std::vector<uint64_t>> arrays;  // by the line that asks for them
   std::array<Meeting, 16> meetings;
   std::vector<Warp> warps;
 };
 
+using Stack = std::unique_ptr<uint8_t[]>;
+
 struct Thread {
   void* stopped_at = nullptr;  // its stack, while others run
-  std::unique_ptr<uint8_t[]> stack;
+  Stack stack;
   dim3 index, block_index;
   uint32_t rank = 0;
   bool ended = false;
@@ -92,10 +96,12 @@ struct Copy {
 
 struct Machine {
   Grid grid{};
+  dim3 shape;  // of the grid
   test::Random random{0};
   std::function<void()> kernel;
-  std::vector<Block> blocks;
-  std::vector<Thread> threads;
+  std::deque<Block> blocks;  // that run together
+  std::deque<Thread> threads;
+  uint32_t next_block = 0;                        // of the grid
   std::vector<std::function<void()>> deliveries;  // that have not happened yet
   Meeting cluster;
   Thread* current = nullptr;
@@ -249,8 +255,20 @@ void enter() {
   switch_stack(&thread.stopped_at, machine->scheduler);
 }
 
+std::vector<Stack>& unused_stacks() {
+  static std::vector<Stack> stacks;
+  return stacks;
+}
+
 void start(Thread& thread) {
-  thread.stack = std::make_unique_for_overwrite<uint8_t[]>(kStackBytes);
+  // A stack that was used before is better than a new one, whose pages the system has to find.
+  std::vector<Stack>& unused = unused_stacks();
+  if (unused.empty()) {
+    thread.stack = std::make_unique_for_overwrite<uint8_t[]>(kStackBytes);
+  } else {
+    thread.stack = std::move(unused.back());
+    unused.pop_back();
+  }
   thread.stopped_at = fresh_stack(thread.stack.get(), kStackBytes, enter);
 }
 
@@ -343,28 +361,35 @@ bool deliver_one() {
   refuse(text);
 }
 
-void run_cluster(uint32_t first_block) {
+// Begins to run the next block of the grid.
+void add_block() {
   const Grid& grid = machine->grid;
-  machine->blocks.clear();
-  machine->blocks.resize(grid.cluster);
-  machine->threads.clear();
-  machine->threads.resize(size_t{grid.cluster} * grid.threads);
-  machine->running = machine->threads.size();
-  for (Block& block : machine->blocks) {
-    const size_t bytes = (size_t{grid.shared_bytes} + 1023) / 1024 * 1024;
-    block.shared.reset(static_cast<uint8_t*>(std::aligned_alloc(1024, bytes)));
-    std::memset(block.shared.get(), 0xff, bytes);  // NaN
-    block.warps.resize(grid.threads / kWarp);
-  }
-  for (size_t i = 0; i < machine->threads.size(); ++i) {
-    Thread& thread = machine->threads[i];
-    thread.rank = static_cast<uint32_t>(i / grid.threads);
-    thread.index = dim3(static_cast<uint32_t>(i % grid.threads));
-    thread.block_index = dim3(first_block + thread.rank);
+  const auto rank = static_cast<uint32_t>(machine->blocks.size());
+  const uint32_t number = machine->next_block++;
+  const dim3& shape = machine->shape;
+  Block& block = machine->blocks.emplace_back();
+  const size_t bytes = (size_t{grid.shared_bytes} + 1023) / 1024 * 1024;
+  block.shared.reset(static_cast<uint8_t*>(std::aligned_alloc(1024, bytes)));
+  std::memset(block.shared.get(), 0xff, bytes);  // NaN
+  block.warps.resize(grid.threads / kWarp);
+  for (uint32_t i = 0; i < grid.threads; ++i) {
+    Thread& thread = machine->threads.emplace_back();
+    thread.rank = rank;
+    thread.index = dim3(i);
+    thread.block_index = dim3(number % shape.x, number / shape.x % shape.y, number / shape.x / shape.y);
     start(thread);
   }
-  constexpr uint64_t kTurnsPerCopy = 8, kTurnsPerChoice = 500, kPatience = 64;
+  machine->running += grid.threads;
   choose_slow_warps();
+}
+
+// The next blocks of the grid, as many as run together. Where they wait for others, and the grid is one whose blocks
+// are all on the chip, those begin to run, too.
+void run_cluster(bool others_follow) {
+  machine->blocks.clear();
+  machine->threads.clear();
+  for (uint32_t i = 0; i < machine->grid.cluster; ++i) add_block();
+  constexpr uint64_t kTurnsPerCopy = 8, kTurnsPerChoice = 500, kPatience = 64;
   machine->last_progress = machine->turns;
   while (machine->running > 0 || !machine->deliveries.empty()) {
     // Threads that ask again and again can always go on: where nothing happens, others get their turn.
@@ -374,8 +399,13 @@ void run_cluster(uint32_t first_block) {
     ++machine->turns;
     if (!run_one(false) && !deliver_one()) run_one(true);
     if (machine->failure) std::rethrow_exception(machine->failure);
+    if (idle > kLongestPause && others_follow && machine->next_block < machine->grid.blocks) {
+      add_block();
+      note_progress();
+    }
     if (idle > 4 * kLongestPause * std::max<uint64_t>(8, machine->slow.size())) refuse_to_wait();
   }
+  for (Thread& thread : machine->threads) unused_stacks().push_back(std::move(thread.stack));
 }
 
 }  // namespace
@@ -391,36 +421,43 @@ namespace {
 // The machine is there for as long as this is.
 struct Running {
   Machine here;
-  Running() { machine = &here; }
+  Running(uint64_t seed, const std::function<void()>& kernel) {
+    here.random = test::Random(seed);
+    here.kernel = kernel;
+    machine = &here;
+  }
   ~Running() { machine = nullptr; }
 };
 }  // namespace
 
 void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel) {
-  Running running;
+  Running running(seed, kernel);
   running.here.grid = grid;
-  running.here.random = test::Random(seed);
-  running.here.kernel = kernel;
-  for (uint32_t block = 0; block < grid.blocks; block += grid.cluster) run_cluster(block);
+  running.here.shape = dim3(grid.blocks);
+  while (running.here.next_block < grid.blocks) run_cluster(false);
 }
 
-void run_each(uint32_t blocks, uint32_t threads, const std::function<void()>& kernel) {
-  Running running;
-  running.here.grid = {blocks, threads, 1, 0};
-  Thread thread;
-  machine->current = &thread;
-  for (thread.block_index.x = 0; thread.block_index.x < blocks; ++thread.block_index.x) {
-    for (thread.index.x = 0; thread.index.x < threads; ++thread.index.x) kernel();
-  }
+void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel) {
+  static uint64_t seed = 0;
+  if (block.x % kWarp != 0 || block.y != 1 || block.z != 1) refuse("blocks that are no row of whole warps");
+  Running running(++seed, kernel);
+  running.here.grid = {grid.x * grid.y * grid.z, block.x, 1, static_cast<uint32_t>(shared_bytes)};
+  running.here.shape = grid;
+  while (running.here.next_block < running.here.grid.blocks) run_cluster(true);
 }
 
 const dim3& thread_index() { return machine->current->index; }
 const dim3& block_index() { return machine->current->block_index; }
-dim3 grid_size() { return dim3(machine->grid.blocks); }
+dim3 grid_size() { return machine->shape; }
 dim3 block_size() { return dim3(machine->grid.threads); }
 uint64_t clock() { return machine->turns; }
 
 uint8_t* shared_memory() { return my_block().shared.get(); }
+void* block_array(int line, size_t bytes) {
+  std::vector<uint64_t>& words = my_block().arrays[line];
+  if (words.empty()) words.assign((bytes + 7) / 8, ~uint64_t{0});  // NaN
+  return words.data();
+}
 uint32_t shared_address_of(const void* at) {
   const ptrdiff_t offset = static_cast<const uint8_t*>(at) - my_block().shared.get();
   if (offset < 0 || offset >= machine->grid.shared_bytes) refuse("the address of something outside shared memory");

@@ -37,9 +37,9 @@ struct Grid {
 // Runs `kernel` for every thread of the grid, a cluster after the other. Throws std::runtime_error where threads wait
 // for something that will not come, or instructions are used as the hardware does not allow it.
 void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel);
-// The same for kernels whose threads have nothing to do with one another: one after the other, and nothing but their
-// indices is known to them.
-void run_each(uint32_t blocks, uint32_t threads, const std::function<void()>& kernel);
+// The same for a grid of any shape, each time in another order: a block after the other, unless they wait for those
+// that follow.
+void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel);
 
 // --- what the instructions are made of, for the thread that runs ----------------------------------------------------
 const dim3& thread_index();
@@ -50,6 +50,7 @@ uint64_t clock();                               // turns so far
 inline constexpr uint32_t kFirstShared = 1024;  // address of a block's shared memory; byte 0 is never used
 
 uint8_t* shared_memory();                    // of the block
+void* block_array(int line, size_t bytes);   // beside it: the same for all who ask in the same line
 uint32_t shared_address_of(const void* at);  // of a byte of it
 uint8_t* shared_at(uint32_t address, size_t bytes);
 // Others go on; for threads that ask again and again for what others write. `what`: for the message where it never

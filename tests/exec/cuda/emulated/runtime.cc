@@ -1,5 +1,5 @@
-// The calls of the CUDA runtime that place and upload a model's weights, on the host: device memory is memory, and what
-// is put on a stream has happened when the call returns. They stand before the library's where a test links both.
+// The calls of the CUDA runtime that tests and the upload of weights make, on the host: device memory is memory, and
+// what is put on a stream has happened when the call returns. They stand before the library's where a test links both.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -26,6 +26,20 @@ cudaError_t create(Handle* handle) {
 }  // namespace
 
 extern "C" {
+
+// A small chip of compute capability 9.0.
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount            ? 6
+           : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 * 1024
+           : attribute == cudaDevAttrComputeCapabilityMajor       ? 9
+                                                                  : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) { return allocate(memory, bytes); }
 cudaError_t cudaFree(void* memory) {

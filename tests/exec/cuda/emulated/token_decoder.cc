@@ -1,7 +1,9 @@
 #include "exec/cuda/emulated/token_decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "exec/cuda/frequencies.h"
 #include "exec/cuda/plan.h"
 #include "exec/cuda/token_choice.h"
+#include "support/random.h"
 
 namespace carat::cuda::emulated {
 namespace {
@@ -26,7 +29,7 @@ std::shared_ptr<const model::Model> accepted(std::shared_ptr<const model::Model>
 }  // namespace
 
 TokenDecoder::TokenDecoder(std::shared_ptr<const model::Model> model, uint32_t context, uint32_t sequences, Chip chip)
-    : model_(accepted(std::move(model), chip)), chip_(chip), weights_(*model_, {}, {}) {
+    : model_(accepted(std::move(model), chip)), chip_(chip), sequences_(sequences), weights_(*model_, {}, {}) {
   const model::Config& config = model_->config();
   const Widths widths(config);
   Carver measure;
@@ -69,6 +72,25 @@ TokenDecoder::TokenDecoder(std::shared_ptr<const model::Model> model, uint32_t c
   std::memcpy(buffers_.stages, program_.stages.data(), program_.stages.size() * sizeof(TokenStage));
   job_ = token_job(described, program_);
   job_.non_finite = &non_finite_;
+}
+
+void TokenDecoder::fill_caches(uint32_t length, uint64_t seed) {
+  // A prime number of different values: no two rows are the same.
+  const std::vector<float> normals = test::Random(seed).normals(10007);
+  const auto halves = std::span(cache_memory_.as<__half>(), cache_memory_.bytes() / sizeof(__half));
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = __float2half_rn(normals[i % normals.size()]);
+  constexpr uint32_t kNext = 8;
+  for (const model::Layer& layer : model_->config().layers) {
+    if (!layer.owns_kv) continue;
+    const KvView& cache = caches_[layer.index];
+    for (uint64_t plane = 0; plane < uint64_t{sequences_} * layer.Hkv; ++plane) {
+      for (uint32_t position = length; position < length + kNext; ++position) {
+        const uint64_t row = (plane * cache.slots + position % cache.slots) * layer.hd;
+        std::fill_n(cache.k + row, layer.hd, __float2half_rn(NAN));
+        std::fill_n(cache.v + row, layer.hd, __float2half_rn(NAN));
+      }
+    }
+  }
 }
 
 std::vector<float> TokenDecoder::step(int32_t token, uint32_t position, uint32_t sequence, uint64_t seed) {

@@ -24,12 +24,13 @@ class TokenDecoder {
 
   const TokenProgram& program() const { return program_; }
   bool found_non_finite() const { return non_finite_ != 0; }
-  // The cache of a layer that owns one: [sequence][KV head][slot][hd].
-  const KvView& cache(uint32_t layer) const { return caches_[layer]; }
+  // Fills all caches with random keys and values, as a prompt of so many tokens would. The next positions' are NaN.
+  void fill_caches(uint32_t length, uint64_t seed);
 
  private:
   std::shared_ptr<const model::Model> model_;
   Chip chip_;
+  uint32_t sequences_;
   DeviceWeights weights_;
   DeviceMemory exchanged_, cache_memory_;
   TokenBuffers buffers_{};

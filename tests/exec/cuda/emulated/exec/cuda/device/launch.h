@@ -1,6 +1,6 @@
 #pragma once
 
-// device/launch.h on the emulated machine: kernels whose threads have nothing to do with one another run at once.
+// device/launch.h on the emulated machine: a kernel has run when its launch returns.
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -21,12 +21,20 @@ struct Launch {
 namespace {
 
 template <typename... Params, typename... Args>
-void launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, size_t, const Launch&, Args... args) {
-  emulated::run_each(grid.x, block.x, [&] { kernel(static_cast<Params>(args)...); });
+void launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, const Launch&,
+            Args... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  emulated::launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
 }
 
 template <typename Kernel>
 void allow_shared_memory(Kernel, size_t, const char*) {}
+template <typename Kernel>
+void prefer_shared_memory(Kernel, const char*) {}
+
+#define CARAT_BLOCK_MEMORY(alignment, type, name) auto* name = reinterpret_cast<type*>(emulated::shared_memory())
+#define CARAT_BLOCK_ARRAY(type, name, count) \
+  auto* name = static_cast<type*>(emulated::block_array(__LINE__, sizeof(type) * (count)))
 
 inline void wait_for_predecessor() {}
 inline void release_successor() {}

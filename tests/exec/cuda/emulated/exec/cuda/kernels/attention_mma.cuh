@@ -22,13 +22,21 @@ inline uint32_t pack_half2(float low, float high) {
   return std::bit_cast<uint32_t>(std::array<__half, 2>{__float2half(low), __float2half(high)});
 }
 
-inline void copy_async(uint32_t destination, const void* source, bool valid) {
-  uint8_t* to = emulated::shared_at(destination, 16);
+// At once: who waits too little for such a copy is not found out.
+template <size_t kBytes>
+void copy_now(uint32_t destination, const void* source, bool valid) {
+  uint8_t* to = emulated::shared_at(destination, kBytes);
   if (valid) {
-    std::memcpy(to, source, 16);
+    std::memcpy(to, source, kBytes);
   } else {
-    std::memset(to, 0, 16);
+    std::memset(to, 0, kBytes);
   }
+}
+inline void copy_async(uint32_t destination, const void* source, bool valid) {
+  copy_now<16>(destination, source, valid);
+}
+inline void copy_async_8(uint32_t destination, const void* source, bool valid) {
+  copy_now<8>(destination, source, valid);
 }
 inline void copy_async_commit() {}
 template <int kPending>
@@ -45,10 +53,17 @@ void store_shared(uint32_t address, const T& value) {
   std::memcpy(emulated::shared_at(address, sizeof value), &value, sizeof value);
 }
 inline void store_shared_16(uint32_t address, const uint4& value) { store_shared(address, value); }
+inline uint32_t load_shared_2(uint32_t address) { return load_shared<uint16_t>(address); }
 inline uint32_t load_shared_4(uint32_t address) { return load_shared<uint32_t>(address); }
+inline uint2 load_shared_8(uint32_t address) { return load_shared<uint2>(address); }
 inline uint4 load_shared_16(uint32_t address) { return load_shared<uint4>(address); }
 inline float2 load_shared_2_floats(uint32_t address) { return load_shared<float2>(address); }
 inline float4 load_shared_4_floats(uint32_t address) { return load_shared<float4>(address); }
+
+inline uint32_t load_acquire(const uint32_t* word) {
+  emulated::pause("what other blocks write");
+  return *word;
+}
 
 // Half `index` of row `row` of four 8 x 8 matrices whose rows the lanes have named.
 inline uint32_t matrix_half(const std::array<emulated::LaneWords, 32>& lanes, uint32_t matrix, uint32_t row,
