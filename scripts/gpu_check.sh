@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds with CUDA and runs what needs a GPU: tests, sanitizers, benchmarks. One machine, one script, one short table last.
-# usage: scripts/gpu_check.sh [build|test|sanitize|kernels|bench|exactness ...]   (default: build test)
+# usage: scripts/gpu_check.sh [build|test|sanitize|kernels|bench|decode|exactness ...]   (default: build test)
 # Environment: BUILD (build folder), ARCH (CUDA architectures), MODELS (folder for synthetic models), JOBS.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build/gpu}
 ARCH=${ARCH:-90a-real}
 MODELS=${MODELS:-/dev/shm/carat-models}
@@ -33,10 +33,15 @@ synth() {
   echo "$path"
 }
 
+# A line of `carat bench` for each speed.
+run() {
+  "$BUILD/src/cli/carat" bench --device gpu "$@" 2>&1 | grep -E '^\| gemma4|rror' |
+    sed 's/gemma4 Gemma 4 //; s/ with random weights//'
+}
+
 # The table of docs/benchmarks.md: one synthetic model after the other, because the large ones fill the folder.
 bench() {
-  local carat="$BUILD/src/cli/carat" path
-  run() { "$carat" bench --device gpu "$@" 2>&1 | grep -E '^\| gemma4|rror' | sed 's/gemma4 Gemma 4 //; s/ with random weights//'; }
+  local path
   for model in "e2b q8_0-pure" "e4b q8_0-pure" "e4b q8_0" "e4b q4_0-pure" "e4b q4_0" "e4b q4_k_m" "12b q4_0-pure" \
                "26b-a4b q4_0-pure" "31b q4_0-pure"; do
     # shellcheck disable=SC2086
@@ -46,6 +51,20 @@ bench() {
       "e4b q8_0-pure") run -m "$path" -p 8192,32768 -n 128 -d 0 -r 3; run -m "$path" -p 0 -n 128 -d 32768 -r 3 ;;
       "12b q4_0-pure") run -m "$path" -p 8192 -n 128 -d 32768 -r 3 ;;
     esac
+    rm -f "$path"
+  done
+}
+
+# The tables of generation there, pure files before those as they are shipped: one sequence, at depth, and batches.
+decode() {
+  local path
+  for model in "e2b q8_0-pure" "e4b q8_0-pure" "e4b q4_0-pure" "e4b q4_k-pure" "12b q4_0-pure" "26b-a4b q4_0-pure" \
+               "31b q4_0-pure" "e2b q8_0" "e4b q8_0" "e4b q4_0" "e4b q4_k_m" "12b q4_0" "26b-a4b q4_0" "31b q4_0"; do
+    # shellcheck disable=SC2086
+    path=$(synth $model) || continue
+    run -m "$path" -p 0 -n 128 -r "${REPEATS:-5}"
+    case $model in "e4b "*-pure | "12b "*-pure | "31b "*-pure) run -m "$path" -p 0 -n 128 -d 32768 -r 3 ;; esac
+    case $model in "e4b q8_0-pure") run -m "$path" -p 0 -n 128 -d 512 -npl 8,32,64 -r 3 ;; esac
     rm -f "$path"
   done
 }
@@ -72,6 +91,7 @@ for what in "${@:-build test}"; do
           done
         done ;;
       bench) bench ;;
+      decode) decode ;;
       exactness) "$BUILD/tests/parity/cuda_parity_test" --gtest_filter='*References*' | grep -E 'KL|greedy' ;;
       kernels) for program in "$BUILD"/bench/cuda/*_bench; do "$program"; done ;;
       *) echo "unknown part: $part"; exit 2 ;;

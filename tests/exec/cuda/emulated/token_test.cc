@@ -87,7 +87,7 @@ class EmulatedToken : public testing::TestWithParam<std::tuple<TinyKind, Format>
 TEST_P(EmulatedToken, IsCloseToTheReference) {
   const auto [kind, format] = GetParam();
   const TinyShape shape = shape_for(kind);
-  EXPECT_LT(compare(shape, format, {.blocks = 5}, in_order(3)).error, tolerance(shape));
+  EXPECT_LT(compare(shape, format, {.blocks = 5}, in_order(2)).error, tolerance(shape));
 }
 
 std::string name_of(const testing::TestParamInfo<std::tuple<TinyKind, Format>>& info) {
@@ -113,12 +113,6 @@ TEST(EmulatedTokenCaches, WindowsMoveAndTilesFill) {
   EXPECT_LT(compare(shape, Format::kQ8_0, {.blocks = 2}, in_order(132)).error, tolerance(shape));
 }
 
-// Keys and values that another layer has written, through the ring.
-TEST(EmulatedTokenCaches, SharedCachesThroughTheRing) {
-  const TinyShape shape = shape_for(TinyKind::kE2B);
-  EXPECT_LT(compare(shape, Format::kQ8_0, {.blocks = 1}, in_order(66)).error, tolerance(shape));
-}
-
 // After a prompt of `length` tokens: however many blocks share the work, the logits are the same but for rounding.
 void expect_same_with(const TinyShape& shape, const std::vector<uint32_t>& blocks, uint32_t length) {
   const auto model = test::load_draft(test::tiny_draft(shape, Format::kQ8_0));
@@ -140,6 +134,10 @@ TEST(EmulatedTokenCaches, SharesArePutTogether) { expect_same_with(shape_for(Tin
 // Shares of several tiles, which come through the ring while other blocks have theirs.
 TEST(EmulatedTokenCaches, LongCaches) { expect_same_with(shape_for(TinyKind::kE2B), {1, 5, 12}, 1500); }
 
+// Keys and values that another layer has written, by both kinds of attention: a tile for each of two blocks, and two
+// tiles through the ring of one.
+TEST(EmulatedTokenCaches, SharedCachesThroughTheRing) { expect_same_with(shape_for(TinyKind::kE2B), {2, 1}, 100); }
+
 // Two rows of eight heads for the tensor cores, by both kinds of attention.
 TEST(EmulatedTokenCaches, SixteenHeadsOfAKvHead) {
   TinyShape shape = shape_for(TinyKind::k12B);
@@ -151,7 +149,7 @@ TEST(EmulatedTokenCaches, SixteenHeadsOfAKvHead) {
 TEST(EmulatedTokenCaches, SequencesTakeTurns) {
   const TinyShape shape = shape_for(TinyKind::kE4B);
   std::vector<Turn> turns;
-  for (uint32_t i = 0; i < 12; ++i) {
+  for (uint32_t i = 0; i < 8; ++i) {
     turns.push_back({0, i});
     if (i % 2 == 0) turns.push_back({1, i / 2});
   }
@@ -198,7 +196,7 @@ TEST(EmulatedTokenProducts, WideStream) {
 // From a single block to more than there are heads; rings of many slots and of few.
 TEST(EmulatedTokenChips, AnyNumberOfBlocks) {
   const TinyShape shape = shape_for(TinyKind::kE2B);
-  for (const uint32_t blocks : {1u, 2u, 3u, 8u, 13u}) {
+  for (const uint32_t blocks : {1u, 3u, 13u}) {
     SCOPED_TRACE(blocks);
     EXPECT_LT(compare(shape, Format::kQ8_0, {.blocks = blocks}, in_order(2)).error, tolerance(shape));
   }
@@ -217,7 +215,7 @@ TEST(EmulatedTokenChips, OrderDoesNotMatter) {
   for (const TinyKind kind : {TinyKind::kE4B, TinyKind::k26B}) {
     const auto model = test::load_draft(test::tiny_draft(shape_for(kind), Format::kQ4_0));
     std::vector<float> first;
-    for (uint64_t seed = 1; seed < 7; ++seed) {
+    for (uint64_t seed = 1; seed < 6; ++seed) {
       TokenDecoder decoder(model, kContext, 1, {.blocks = 6});
       decoder.step(7, 0, 0, seed);
       const std::vector<float> logits = decoder.step(11, 1, 0, 100 + seed);
