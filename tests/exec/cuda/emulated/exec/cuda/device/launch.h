@@ -7,16 +7,10 @@
 #include <cstdint>
 
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/device/launch_options.h"
 #include "exec/cuda/emulated/language.h"
 
 namespace carat::cuda {
-
-struct Launch {
-  cudaStream_t stream = nullptr;
-  bool overlap = false;
-  uint32_t shared_percent = 0;
-  bool cooperative = false;
-};
 
 namespace {
 
