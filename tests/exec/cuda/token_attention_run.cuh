@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1)
     token_barrier();
     combine_shares(0);
     for (uint32_t q = threadIdx.x; q < a.shape.H * a.shape.hd / 4; q += kTokenThreads) {
-      const float4 v = await4(a.out + 4 * q, tag);
+      const float4 v = await4(a.out + 4 * q, tag, load4_tagged(a.out + 4 * q));
       if (blockIdx.x == 0 && l + 1 == run.job.stage_count) reinterpret_cast<float4*>(run.out)[q] = v;
     }
     token_barrier();

@@ -84,7 +84,7 @@ struct DeepAttentionBlock {
   // Row `row` of a tile, in slot `slot`; the token's own was not in the cache yet when the others were loaded.
   __device__ uint32_t row_at(uint32_t tile, uint32_t row, uint32_t slot, const __half* own) const {
     if (newest && tile + 1 == share.end && row == share.newest % kTileKeys) return shared_address(own);
-    return shared.slots_at + slot * shared.slot_bytes + token_cache_at(kHd, row & ((1u << a.slot_shift) - 1));
+    return shared.slots_at + slot * shared.slot_bytes + (row & ((1u << a.slot_shift) - 1)) * kRow;
   }
 
   // --- warps that score

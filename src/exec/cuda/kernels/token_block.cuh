@@ -30,6 +30,7 @@ struct PendingCuts {
 
 struct TokenShared {
   RingState ring;
+  uint64_t described[kTokenWindow];
   WindowStage window[kTokenWindow];
   TokenStage loading[kTokenLoaderWarps][2];  // of the warps that load weights
   alignas(16) float sums[12 * kTokenWarps];
@@ -47,7 +48,6 @@ struct TokenShared {
   uint32_t routed, weighed;  // the stages whose experts were chosen last, and whose weights were worked out
   float stream_factor;       // what normalises the residual stream as it is
   uint32_t begun;            // stages begun
-  uint32_t described;        // stages that are in the window
   // What does not change during a token.
   uint32_t region_begin, slots_begin;  // in carat_token_bytes
   uint32_t slots_at, slot_bytes, slot_count, slot_inverse;
@@ -67,11 +67,12 @@ struct TokenShared {
     d = job.d, stage_count = job.stage_count, experts_used = job.experts_used;
     eps = job.eps, softcap = job.softcap, inverse_d = 1.0f / static_cast<float>(job.d), non_finite = job.non_finite;
     trace = blockIdx.x == 0 ? job.trace : nullptr;
-    routed = weighed = begun = described = 0;
+    routed = weighed = begun = 0;
     for (uint32_t& stages : at) stages = 0;
     for (Turn& next : turn) next = {0, 0};
     for (uint32_t& made : eights.made) made = 0;
     for (uint32_t& made : cuts.made) made = 0;
+    for (uint64_t& barrier : described) barrier_init(shared_address(&barrier), 1);
     Ring(ring).init(job.memory.slots);
   }
 };
@@ -88,12 +89,13 @@ __device__ __forceinline__ float* token_stream() {  // [d], the residual stream
 __device__ __forceinline__ unsigned char* token_region() { return carat_token_bytes + token_shared().region_begin; }
 __device__ __forceinline__ unsigned char* token_slots() { return carat_token_bytes + token_shared().slots_begin; }
 
-// Where the number of stages that this warp has behind it lies. Reads what it needs for that anew: what is kept over a
-// call may go to local memory.
-__device__ __forceinline__ uint32_t stages_behind_at() {
+// Stages this warp has behind it. Reads what it needs for that anew: what is kept over a call may go to local memory.
+__device__ __forceinline__ volatile uint32_t& stages_behind() {
   uint32_t thread, shared;
   find_again(thread, shared);
-  return shared + static_cast<uint32_t>(offsetof(TokenShared, at)) + thread / 32 * 4;
+  auto* at = static_cast<TokenShared*>(__cvta_shared_to_generic(shared))->at + thread / 32;
+  __builtin_assume(__isShared(at));
+  return *at;
 }
 
 }  // namespace carat::cuda

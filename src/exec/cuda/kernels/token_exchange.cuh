@@ -6,10 +6,6 @@
 // its loads until the version is right. So a vector crosses the chip in one store and one load, without a barrier and
 // without fences.
 //
-// The first look at a value is an ordinary load that leaves no trace in the L1 cache; whoever finds the old version
-// there looks again by loads that are ordered between blocks (`Again`). Those alone would do, but the compiler lets a
-// warp step back for others before every one of them (YIELD), which takes it 40 to 75 cycles, several times in a stage.
-//
 // A buffer may be written again once every block has published something it could only compute after reading the old
 // contents; between two uses of each buffer lies at least one such stage.
 //
@@ -36,11 +32,10 @@ __device__ __forceinline__ void publish(Tagged* at, float value, uint32_t tag) {
   store_word(at, static_cast<uint64_t>(tag) << 32 | __float_as_uint(value));
 }
 __device__ __forceinline__ float await(const Tagged* at, uint32_t tag) {
-  uint64_t word = load_word<Look::kFirst>(at);
-  while (static_cast<uint32_t>(word >> 32) != tag) {
-    __nanosleep(20);
-    word = load_word<Look::kAgain>(at);
-  }
+  uint64_t word;
+  do {
+    word = load_word(at);
+  } while (static_cast<uint32_t>(word >> 32) != tag);
   return __uint_as_float(static_cast<uint32_t>(word));
 }
 
@@ -67,28 +62,23 @@ struct FourWords {
     return make_float4(value(a), value(b), value(c), value(d));
   }
 };
-template <Look kLook>
 __device__ __forceinline__ FourWords load4_tagged(const TaggedWord* at) {
-  const uint4 v = load_four_words<kLook>(at);
+  const uint4 v = load_four_words(at);
   return {v.x, v.y, v.z, v.w};
 }
 // Before asking again: all blocks ask for the same few lines, and who still computes needs the same paths.
 __device__ __forceinline__ void pause_before_asking() { __nanosleep(200); }
 
-__device__ __forceinline__ float4 await4(const TaggedWord* at, uint32_t tag) {
-  FourWords words = load4_tagged<Look::kFirst>(at);
-  while (!words.have(tag)) {
-    __nanosleep(20);
-    words = load4_tagged<Look::kAgain>(at);
-  }
+// `words`: what was there a moment ago.
+__device__ __forceinline__ float4 await4(const TaggedWord* at, uint32_t tag, FourWords words) {
+  while (!words.have(tag)) words = load4_tagged(at);
   return words.values();
 }
 __device__ __forceinline__ float await(const TaggedWord* at, uint32_t tag) {
-  auto word = load_word_4<Look::kFirst>(at);
-  while (((word ^ tag) & 0xffu) != 0) {
-    __nanosleep(20);
-    word = load_word_4<Look::kAgain>(at);
-  }
+  uint32_t word;
+  do {
+    word = load_word_4(at);
+  } while (((word ^ tag) & 0xffu) != 0);
   return __uint_as_float(word & 0xffffff00u);
 }
 
@@ -107,10 +97,9 @@ struct QuadWord {
                        __uint_as_float((b >> 16) << 8 | c << 24), __uint_as_float(c & 0xffffff00u));
   }
 };
-template <Look kLook>
 __device__ __forceinline__ QuadWord load4_tagged(const TaggedQuad* at) {
   QuadWord v;
-  load_16<kLook>(at, v.low, v.high);
+  load_16(at, v.low, v.high);
   return v;
 }
 
@@ -130,10 +119,9 @@ __device__ __forceinline__ uint32_t eight_field(float v, uint32_t exponent, uint
 struct EightWord {
   uint32_t words[4];
   static constexpr uint32_t kShared = 0x00030003u;  // bits that belong to no value
-  template <Look kLook>
   __device__ void load(const TaggedEight* at) {
     uint64_t low, high;
-    load_16<kLook>(at, low, high);
+    load_16(at, low, high);
     words[0] = static_cast<uint32_t>(low), words[1] = static_cast<uint32_t>(low >> 32);
     words[2] = static_cast<uint32_t>(high), words[3] = static_cast<uint32_t>(high >> 32);
   }

@@ -89,9 +89,9 @@ struct TokenHeads {
       }
     }
     FourWords words[2 * kRuns];
-    const auto ask = [&]<Look kLook>() {
+    const auto ask = [&] {
 #pragma unroll
-      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged<kLook>(a.qkv + index * kHd + column(i));
+      for (int i = 0; i < 2 * kRuns; ++i) words[i] = load4_tagged(a.qkv + index * kHd + column(i));
     };
     const auto there = [&] {
       bool all = true;
@@ -99,12 +99,9 @@ struct TokenHeads {
       for (int i = 0; i < 2 * kRuns; ++i) all = all && words[i].have(tag);
       return all;
     };
-    ask.template operator()<Look::kFirst>();
+    ask();
     meanwhile();
-    while (!there()) {
-      __nanosleep(20);
-      ask.template operator()<Look::kAgain>();
-    }
+    while (!there()) ask();
     __syncwarp();
     float squares = 0.0f;
 #pragma unroll
@@ -176,21 +173,17 @@ struct CombinedShares {
     ulonglong2 stat[kBatch];
     // Where there are no more, the first is asked for again and left out.
     const auto at = [&](int i) { return first + 32 * i < splits ? first + 32 * i : first; };
-    const auto ready = [&]<Look kLook>() {
-      bool all = true;
+    bool ready;
+    do {
+      ready = true;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        share[i] = load4_tagged<kLook>(shares + at(i));
-        stat[i] = load_two_words<kLook>(stats + at(i) * 2);
+        share[i] = load4_tagged(shares + at(i));
+        stat[i] = load_two_words(stats + at(i) * 2);
       }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) all = all && share[i].has(tag) && both_have(stat[i], tag);
-      return all;
-    };
-    if (!ready.template operator()<Look::kFirst>()) {
-      while (!ready.template operator()<Look::kAgain>()) {
-      }
-    }
+      for (int i = 0; i < kBatch; ++i) ready = ready && share[i].has(tag) && both_have(stat[i], tag);
+    } while (!ready);
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const bool counts = first + 32 * i < splits;

@@ -46,18 +46,13 @@ __device__ __forceinline__ uint32_t read_shared(uint32_t address) {
 __device__ __forceinline__ void write_shared(uint32_t address, uint32_t v) {
   asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
+// The same by a pointer that is known to be in shared memory.
+__device__ __forceinline__ uint32_t read_again(const volatile uint32_t* word) { return *word; }
 // By its first lane, for a warp whose lanes are together and stay so: it is one store, and no branch. (In a stage with
 // nothing to do no barrier follows. One of the warp's would be needed if the compiler made a branch of it; it moves
 // the instructions of a layer, and has not been measured.)
-__device__ __forceinline__ void write_for_warp(uint32_t address, uint32_t v) {
-  if (threadIdx.x % 32 == 0) write_shared(address, v);
-}
-// Reads where what was there before does no harm: who finds that reads it anew. The compiler lets a warp step back
-// for others before it reads what is volatile (YIELD), which takes it 40 to 75 cycles.
-__device__ __forceinline__ uint32_t look_shared(uint32_t address) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
+__device__ __forceinline__ void write_for_warp(volatile uint32_t& word, uint32_t v) {
+  if (threadIdx.x % 32 == 0) word = v;
 }
 // Counts the warps that have put their part of something in shared memory. Who counts sees what those before it put.
 __device__ __forceinline__ uint32_t count_up(uint32_t& made) {
@@ -91,83 +86,51 @@ __device__ __forceinline__ void store_16(void* at, uint64_t low, uint64_t high) 
                : "memory");
 }
 
-// The first look is an ordinary load that leaves no trace in the L1 cache, and may find what was there before; those
-// after it are ordered between blocks.
-enum class Look { kFirst, kAgain };
-template <Look kLook>
 __device__ __forceinline__ uint32_t load_word_4(const void* at) {
   uint32_t v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
-  }
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
   return v;
 }
-template <Look kLook>
 __device__ __forceinline__ uint64_t load_word(const void* at) {
   uint64_t v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
-  }
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
   return v;
 }
-template <Look kLook>
 __device__ __forceinline__ uint4 load_four_words(const void* at) {
   uint4 v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at)
-                 : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(at)
-                 : "memory");
-  }
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at)
+               : "memory");
   return v;
 }
-template <Look kLook>
 __device__ __forceinline__ ulonglong2 load_two_words(const void* at) {
   ulonglong2 v;
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
-  } else {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
-  }
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(at) : "memory");
   return v;
 }
-template <Look kLook>
 __device__ __forceinline__ void load_16(const void* at, uint64_t& low, uint64_t& high) {
-  if constexpr (kLook == Look::kFirst) {
-    asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(at) : "memory");
-  } else {
-    asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
-                 : "=l"(low), "=l"(high)
-                 : "l"(at)
-                 : "memory");
-  }
+  asm volatile("{ .reg .b128 word; ld.relaxed.gpu.global.b128 word, [%2]; mov.b128 {%0, %1}, word; }"
+               : "=l"(low), "=l"(high)
+               : "l"(at)
+               : "memory");
 }
 
 // --- keys and values -------------------------------------------------------------------------------------------------
+// Past L1: layers that share a cache read what another SM wrote.
 __device__ __forceinline__ uint4 load_cache_16(const __half* p) {
   uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 __device__ __forceinline__ uint2 load_cache_8(const __half* p) {
   uint2 v;
-  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
 }
 __device__ __forceinline__ uint32_t load_cache_4(const __half* p) {
   uint32_t v;
-  asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
 

@@ -90,12 +90,12 @@ inline __device__ __noinline__ void route(const TokenStage& stage) {
   const TokenProduct& p = stage.product;
   const uint32_t experts_used = shared.experts_used, lane = threadIdx.x % 32;
   const uint32_t tag = version_tag(shared.serial, p.router_version);
-  const uint32_t begun = shared_address(&shared.begun);
-  while (read_shared(begun) + 1 < stage.number) __nanosleep(50);
+  const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
+  while (*begun + 1 < stage.number) __nanosleep(50);
   const auto announce = [&](uint32_t& what) {
     __threadfence_block();
     __syncwarp();
-    if (lane == 0) write_shared(shared_address(&what), stage.number);
+    if (lane == 0) *static_cast<volatile uint32_t*>(&what) = stage.number;
   };
   // All of a lane's are asked for together.
   uint64_t words[kLaneExperts];
@@ -104,7 +104,7 @@ inline __device__ __noinline__ void route(const TokenStage& stage) {
     there = true;
 #pragma unroll
     for (uint32_t i = 0; i < kLaneExperts; ++i) {
-      if (lane + 32 * i < p.experts_total) words[i] = load_word<Look::kAgain>(p.router + lane + 32 * i);
+      if (lane + 32 * i < p.experts_total) words[i] = load_word(p.router + lane + 32 * i);
     }
 #pragma unroll
     for (uint32_t i = 0; i < kLaneExperts; ++i) {
@@ -133,21 +133,19 @@ __device__ void describe_stages(const TokenJob& job) {
   TokenShared& shared = token_shared();
   static_assert(sizeof(TokenStage) % 16 == 0 && sizeof(TokenStage) <= 32 * 16);
   const uint32_t lane = threadIdx.x % 32, position = shared.position;
-  const uint32_t begun = shared_address(&shared.begun);
+  const auto* begun = static_cast<const volatile uint32_t*>(&shared.begun);
 #pragma unroll 1
   for (uint32_t index = 0; index < job.stage_count; ++index) {
     uint4 words = make_uint4(0, 0, 0, 0);
     if (lane < sizeof(TokenStage) / 16) words = reinterpret_cast<const uint4*>(job.stages + index)[lane];
-    while (read_shared(begun) + kDescribedAhead < index) __nanosleep(50);
+    while (*begun + kDescribedAhead < index) __nanosleep(50);
     WindowStage& to = shared.window[index % kTokenWindow];
     if (lane < sizeof(TokenStage) / 16) reinterpret_cast<uint4*>(&to.stage)[lane] = words;
     __syncwarp();
     if (lane == 0) decide<kBuild>(to, job, position);
     __syncwarp();
     prefetch_cache(to, shared.sequence, lane);
-    __threadfence_block();
-    __syncwarp();
-    if (lane == 0) write_shared(shared_address(&shared.described), index + 1);
+    if (lane == 0) barrier_arrive(shared_address(shared.described + index % kTokenWindow));
     if constexpr (kBuild.experts) {
       if (to.stage.kind == TokenKind::kProduct && to.stage.product.expert_rows != 0) route(to.stage);
     }
@@ -292,16 +290,13 @@ __device__ __forceinline__ void multiply(uint32_t product, uint32_t stage) {
 template <TokenBuild kBuild>
 __device__ __noinline__ void run_stage() {
   TokenShared& shared = token_shared();
-  const uint32_t behind = stages_behind_at(), index = look_shared(behind), stage = index % kTokenWindow;
+  volatile uint32_t& behind = stages_behind();
+  const uint32_t index = behind, stage = index % kTokenWindow;
   __syncwarp();
   write_for_warp(behind, index + 1);
-  const uint32_t described = shared_address(&shared.described);
-  if (look_shared(described) <= index) {
-    while (read_shared(described) <= index) {
-    }
-  }
+  barrier_wait(shared_address(shared.described + stage), index / kTokenWindow & 1);
   if (threadIdx.x == 0) {
-    write_shared(shared_address(&shared.begun), index + 1);
+    *static_cast<volatile uint32_t*>(&shared.begun) = index + 1;
     if (shared.trace != nullptr) shared.trace[index] = clock64();
   }
   const StageCall call = shared.window[stage].call;
@@ -350,7 +345,7 @@ __global__ void __launch_bounds__(kTokenThreads + kTokenLoaders, 1) token_kernel
   begin_token<kBuild>(job);
   do {
     run_stage<kBuild>();
-  } while (look_shared(stages_behind_at()) < job.stage_count);
+  } while (stages_behind() < job.stage_count);
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   // Every other block has read the serial: this one could not have come so far without their results.
   *job.control.serial = shared.serial + 1;

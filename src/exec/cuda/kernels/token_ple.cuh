@@ -119,7 +119,7 @@ __device__ __noinline__ void ple_project(uint32_t stage) {
   if (quad < kTokenMaxPle / 4) {
     float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const TaggedWord* in = static_cast<const TaggedWord*>(p.in) + 4 * quad;
-    if (4 * quad < P) v = await4(in, version_tag(shared.serial, p.in_version));
+    if (4 * quad < P) v = await4(in, version_tag(shared.serial, p.in_version), load4_tagged(in));
     values[quad] = v;
   }
   token_barrier();

@@ -77,17 +77,16 @@ __device__ __forceinline__ Eight joined(const Eight& a, float factor, const Eigh
 // Eight words that are being waited for.
 struct EightWords {
   FourWords low{}, high{};
-  template <Look kLook = Look::kFirst>
   __device__ void load(const TaggedWord* at) {
-    low = load4_tagged<kLook>(at);
-    high = load4_tagged<kLook>(at + 4);
+    low = load4_tagged(at);
+    high = load4_tagged(at + 4);
   }
   __device__ bool have(uint32_t tag) const { return low.have(tag) && high.have(tag); }
   __device__ Eight values() const { return {low.values(), high.values()}; }
   __device__ Eight await(const TaggedWord* at, uint32_t tag) {
     while (!have(tag)) {
       pause_before_asking();
-      load<Look::kAgain>(at);
+      load(at);
     }
     return values();
   }
@@ -96,11 +95,11 @@ struct EightWords {
 // Eight values that travel together, likewise.
 struct AwaitedEight {
   EightWord word{};
-  __device__ void load(const TaggedEight* at) { word.load<Look::kFirst>(at); }
+  __device__ void load(const TaggedEight* at) { word.load(at); }
   __device__ Eight await(const TaggedEight* at, uint32_t tag) {
     while (!word.has(tag)) {
       pause_before_asking();
-      word.load<Look::kAgain>(at);
+      load(at);
     }
     float v[kTokenEight];
     word.values(v);
@@ -310,7 +309,7 @@ __device__ __noinline__ void residual_activations(uint32_t stage) {
       pause_before_asking();
 #pragma unroll
       for (uint32_t i = 0; i < kPieces; ++i) {
-        if (column_of(i) < d) words[i].template load<Look::kAgain>(in + column_of(i));
+        if (column_of(i) < d) words[i].load(in + column_of(i));
       }
     } while (true);
 #pragma unroll

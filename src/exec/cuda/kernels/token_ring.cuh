@@ -10,8 +10,6 @@
 // A slot holds a task's rows or a cut of them, plane after plane: quants, high bits, scales, each [row][step]. Rows of
 // gates come before those of ups; rows put together from experts are [expert][row][step]. The factors of Q6_K, two
 // bytes a step, are copied in whole lines of 16 bytes, in which a run begins where it begins in memory.
-#include <cstddef>
-
 #include "exec/cuda/kernels/token.h"
 #include "exec/cuda/kernels/token_instructions.cuh"
 
@@ -181,9 +179,8 @@ struct Ring {
     barrier_init_fence();
   }
   __device__ void wait_until_taken(uint32_t slot, uint32_t place) const {
-    const uint32_t taken = full + static_cast<uint32_t>(offsetof(RingState, taken)) + slot * 4;
-    if (look_shared(taken) == place) return;
-    while (read_shared(taken) != place) {
+    const auto* taken = static_cast<const volatile uint32_t*>(state.taken + slot);
+    while (read_again(taken) != place) {
     }
   }
 };
@@ -222,17 +219,13 @@ class WeightLoader {
         memory_(memory),
         expert_ids_(expert_ids),
         policy_(read_once_policy()),
-        lane_(threadIdx.x % 32) {
-    const uint32_t own = (memory.slots - loader + memory.loaders - 1) / memory.loaders;
-    span_ = own * memory.loaders;
-    under_way_ = min(memory.under_way, own) * memory.loaders;
-  }
+        lane_(threadIdx.x % 32) {}
 
   // Stages [0, job.stage_count) one after the other. `descriptions`: two stages of this warp's own. `routed`: counted
   // up to a stage's number once its experts are chosen.
   // `begun`: the number of the stage that the others have begun.
-  __device__ void run(const TokenJob& job, TokenStage* descriptions, const uint32_t* routed, const uint32_t* begun,
-                      uint32_t position, uint32_t sequence) {
+  __device__ void run(const TokenJob& job, TokenStage* descriptions, const volatile uint32_t* routed,
+                      const uint32_t* begun, uint32_t position, uint32_t sequence) {
     begun_ = shared_address(begun);
     uint4 words = fetch(job, 0);
     for (uint32_t index = 0; index < job.stage_count; ++index) {
@@ -244,18 +237,18 @@ class WeightLoader {
         const AttentionShare share = attention_share(stage.attention, position);
         if (!through_ring(stage.attention, share)) continue;
         if (!stage.attention.owns) wait_for_writer(stage.attention);
-        number_ = stage.number;
+        number_ = stage.number, hurries_ = false;
         load_cache(stage.attention, share, sequence);
       }
       if (stage.kind != TokenKind::kProduct) continue;
       if constexpr (kBuild.experts) {
         if (stage.product.expert_rows != 0) {
-          while (read_shared(shared_address(routed)) < stage.number) __nanosleep(20);
+          while (*routed < stage.number) __nanosleep(20);
           __threadfence_block();
           __syncwarp();
         }
       }
-      number_ = stage.number;
+      number_ = stage.number, hurries_ = false;
       load(stage.product);
     }
   }
@@ -267,27 +260,25 @@ class WeightLoader {
     return reinterpret_cast<const uint4*>(job.stages + index)[lane_];
   }
 
-  // Waits until the slot of this warp's next place is free, and says that it is taken. Nobody else has filled it
-  // before. `back`: how far its copies under way may reach back, in slots.
-  __device__ __forceinline__ void take_slot(uint32_t back) {
-    if (!may_copy(look_shared(begun_), back)) {
-      do barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
-      while (!may_copy(read_shared(begun_), back));
-    }
+  // Waits until the slot of this warp's next place is free. Nobody else has filled it before. most_under_way: slots.
+  __device__ __forceinline__ void take_slot(uint32_t most_under_way) {
+    barrier_wait(empty_ + own_.slot * 8, own_.parity ^ 1);
+    hold_back(most_under_way);
     __syncwarp();
     if (lane_ == 0) write_shared(taken_ + own_.slot * 4, own_.index);
   }
-  // Whether the slot is free, and no more of this warp's copies under way than there should be: they delay what the
-  // blocks exchange meanwhile, and one another, and a few slots keep the memory busy. Weights of a stage that has not
-  // begun can wait in any case.
-  __device__ __forceinline__ bool may_copy(uint32_t begun, uint32_t back) const {
-    // The slot of its own that has to be full. What was never filled counts as full.
-    const uint32_t distance = begun < number_ ? memory_.loaders : back;
-    const bool wraps = own_.slot < distance;
-    const uint32_t slot = own_.slot - distance + (wraps ? span_ : 0);
-    const bool free = barrier_passed(empty_ + own_.slot * 8, own_.parity ^ 1);
-    const bool full = barrier_passed(full_ + slot * 8, own_.parity ^ (wraps ? 1 : 0));
-    return free && full;
+  // Copies under way delay what the blocks exchange meanwhile, and one another: a few slots keep the memory busy.
+  // Weights of a stage that has not begun can wait in any case.
+  __device__ __forceinline__ void hold_back(uint32_t most_under_way) {
+    while (!hurries_) {
+      const uint32_t limit = read_shared(begun_) < number_ ? kTokenSlotsAhead : most_under_way;
+      hurries_ = limit >= memory_.slots;
+      if (hurries_ || own_.index < limit) return;
+      const bool wraps = own_.slot < limit;
+      const uint32_t slot = own_.slot - limit + (wraps ? memory_.slots : 0), parity = own_.parity ^ (wraps ? 1 : 0);
+      // A slot that is in use again has been full.
+      if (read_shared(taken_ + slot * 4) != own_.index - limit || barrier_passed(full_ + slot * 8, parity)) return;
+    }
   }
   // All lanes have begun their copies to it. Goes on to this warp's next place, which is so many further.
   __device__ __forceinline__ uint32_t slot_is_under_way() {
@@ -314,7 +305,7 @@ class WeightLoader {
     __syncwarp();
   }
 
-  // This block's share of a long attention stage, tile after tile: keys, then values. A lane copies two rows.
+  // This block's share of a long attention stage, tile after tile: keys, then values. A lane copies a row.
   __device__ void load_cache(const TokenAttention& a, const AttentionShare& share, uint32_t sequence) {
     constexpr uint32_t hd = kTokenDeepDims;
     const uint32_t slot_keys = 1u << a.slot_shift;
@@ -328,13 +319,10 @@ class WeightLoader {
 #pragma unroll 1
         for (uint32_t chunk = 0; chunk <= last >> a.slot_shift; ++chunk) {
           if (next_++ != own_.index) continue;
-          take_slot(span_);  // nothing else is copied or exchanged until this stage is done with them
-          const uint32_t row = chunk * slot_keys + 2 * lane_;
-          if (2 * lane_ < slot_keys && row <= last) {
-            const uint32_t slot = row_slot(share, tile, row, a.kv.slots);
-            const bool together = row < last && slot + 1 < a.kv.slots;
-            copy_cache(from + static_cast<uint64_t>(slot) * hd, 2 * lane_, together ? 2 : 1);
-            if (row < last && !together) copy_cache(from, 2 * lane_ + 1, 1);
+          take_slot(memory_.slots);  // nothing else is copied or exchanged until this stage is done with them
+          const uint32_t row = chunk * slot_keys + lane_;
+          if (lane_ < slot_keys && row <= last) {
+            copy_cache_row(from + static_cast<uint64_t>(row_slot(share, tile, row, a.kv.slots)) * hd);
           }
           slot_is_under_way();
         }
@@ -342,13 +330,12 @@ class WeightLoader {
     }
   }
 
-  // `rows` of the cache, to row `to` of the slot.
-  __device__ void copy_cache(const __half* from, uint32_t to, uint32_t rows) const {
+  __device__ void copy_cache_row(const __half* from) const {
     constexpr uint32_t hd = kTokenDeepDims;
-    const uint32_t barrier = full_ + own_.slot * 8, bytes = rows * hd * 2;
-    const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + token_cache_at(hd, to);
-    barrier_announce(barrier, bytes);
-    copy_bulk(destination, from, bytes, barrier);
+    const uint32_t barrier = full_ + own_.slot * 8;
+    const uint32_t destination = slots_at_ + own_.slot * memory_.slot_bytes + lane_ * token_cache_row(hd);
+    barrier_announce(barrier, hd * 2);
+    copy_bulk(destination, from, hd * 2, barrier);
   }
 
   // A lane copies the same plane of the same run of every slot. What it needs for that is worked out once a product:
@@ -378,7 +365,7 @@ class WeightLoader {
     Source source{};
     for (task += list.first; next_ > own_.index;) {
       if (task >= source.until) source = find(p, task, in_turn, run * together, plane);
-      take_slot(under_way_);
+      take_slot(memory_.under_way);
       if (which < planes) {
         if (!in_turn) {
           copy(source.at(task) + c * cut_steps * cell_bytes_,
@@ -441,12 +428,11 @@ class WeightLoader {
     copy_bulk(destination, from, bytes, barrier, policy_);
   }
 
-  uint32_t next_ = 0;    // places begun by the products and caches so far
-  RingPlace own_;        // the next of them that is this warp's
-  uint32_t number_ = 0;  // of the stage it loads for
+  uint32_t next_ = 0;     // places begun by the products and caches so far
+  RingPlace own_;         // the next of them that is this warp's
+  uint32_t number_ = 0;   // of the stage it loads for
+  bool hurries_ = false;  // that stage waits for its weights, and as many may be under way as there are slots
   uint32_t loader_;
-  uint32_t span_;       // all of its slots are so many apart in a round, ...
-  uint32_t under_way_;  // ... and those that are copied to at once so many at most
   uint32_t slots_at_, full_, empty_, taken_, begun_ = 0;
   TokenMemory memory_;
   const uint32_t* expert_ids_;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kLeastSlots = 4;  // fewer would not keep the memory busy
 constexpr uint32_t kSmallestSlot = 8704, kLargestSlot = 24 * 1024, kSlotStride = 128;
-static_assert(kSmallestSlot >= token_cache_at(kTokenDeepDims, 8));
+static_assert(kSmallestSlot >= 8 * token_cache_row(kTokenDeepDims));
 
 uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
@@ -87,23 +87,29 @@ bool short_layers(std::span<const TokenWeights> products, uint32_t blocks) {
   });
 }
 
+// Where two warps copy (choose_warps).
+bool few_warps_copy(std::span<const TokenWeights> products, uint32_t blocks) {
+  return !has_experts(products) && short_layers(products, blocks);
+}
+
 // How many warps fill the ring and empty it, and how many copies are under way. All of it measured on an H200.
-// In short layers it is the slowest copy that counts, not how much is copied together: three warps and one slot each
-// for four bits, whose products take longer, two warps and five slots for others. Long layers want twice as many as the
-// former. Experts cannot be loaded before they are chosen, so they are in a hurry.
+// In short layers it is the slowest copy that counts, not how much is copied together: two warps, and three slots of
+// four bits, whose products take longer, or eight of others. Long layers want three warps and some 64 KB. Experts
+// cannot be loaded before they are chosen, so they are in a hurry.
 void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, TokenMemory& memory) {
   constexpr uint32_t kSlotsForAllWarps = 12;  // with fewer, some would only wait for slots
+  constexpr uint32_t kBytesUnderWay = 64 * 1024;
   if (has_experts(products)) return;
   if (memory.slots < kSlotsForAllWarps) memory.warps = kTokenWarps / 2;
-  if (!short_layers(products, blocks)) {
-    memory.under_way = 2;
+  if (!few_warps_copy(products, blocks)) {
+    memory.under_way = kBytesUnderWay / memory.slot_bytes;
     return;
   }
+  memory.loaders = 2;
   const bool four_bits = std::all_of(products.begin(), products.end(), [](const TokenWeights& weights) {
     return weights.run == 1 || token_lane_steps(weights.packing) == 4;
   });
-  memory.loaders = four_bits ? 3 : 2;
-  memory.under_way = four_bits ? 1 : 5;
+  memory.under_way = four_bits ? 3 : 8;
 }
 
 }  // namespace
@@ -145,9 +151,9 @@ bool token_fits(const TokenWeights& weights, uint32_t rows, uint32_t slot_bytes)
   return weights.rows % rows == 0 && slot_use(weights, rows, weights.steps) <= slot_bytes;
 }
 
-// In short layers a product waits for the warps that copy as often as it has slots.
+// Where two warps copy, a short product waits for them as often as it has slots.
 uint32_t token_slot_cycles(std::span<const TokenWeights> products, uint32_t blocks) {
-  return !has_experts(products) && short_layers(products, blocks) ? 200 : 0;
+  return few_warps_copy(products, blocks) ? 100 : 0;
 }
 
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory) {

@@ -17,11 +17,12 @@ inline constexpr uint32_t kTokenCutRows = 4;      // at most, where rows are cut
 inline constexpr uint32_t kTokenMostCuts = 16;    // of a row
 inline constexpr uint32_t kTokenWindow = 8;       // descriptions of stages in shared memory
 inline constexpr uint32_t kTokenMaxSlots = 32;    // of the ring of weights
+inline constexpr uint32_t kTokenSlotsAhead = 2;   // of them, copied to at once for stages that have not begun
 inline constexpr uint32_t kTokenTile = 64;        // positions attention takes at a time
 inline constexpr uint32_t kTokenMaxHeads = 16;    // query heads of a KV head
 inline constexpr uint32_t kTokenMaxPle = 256;     // per-layer embedding width
 inline constexpr uint32_t kTokenGateRows = 2;     // of a block at most, where the per-layer gate is in registers
-inline constexpr uint32_t kTokenProjectRows = 8;  // of a task, where the per-layer projection is
+inline constexpr uint32_t kTokenProjectRows = 4;  // of a task, where the per-layer projection is
 inline constexpr uint32_t kTokenRouterRows = 2;   // of a block at most, of a mixture's router
 inline constexpr uint32_t kTokenMaxPairs = 512;   // rotation angles of both kinds of layers together
 inline constexpr uint32_t kTokenMaxExpertsUsed = 16;
@@ -89,7 +90,7 @@ struct TokenMemory {
   uint32_t slot_bytes = 0, slots = 0;  // slots 0: too little shared memory
   uint32_t region_bytes = 0;
   uint32_t loaders = kTokenLoaderWarps;  // warps that copy
-  uint32_t under_way = kTokenMaxSlots;   // slots that one of them copies to at once where a stage waits for them
+  uint32_t under_way = kTokenMaxSlots;   // slots that are copied to at once where a stage waits for them
   // Warps that multiply, powers of two. Half of them are enough for gate and up, where all wait for weights; so half of
   // the slots can be filled while the others are read.
   uint32_t warps = kTokenWarps, geglu_warps = kTokenWarps / 2;
@@ -102,13 +103,11 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
 // Attention over so many tiles a block takes its keys and values through the ring of weights, where heads have this
 // size: that of the layers that see everything.
 inline constexpr uint32_t kTokenDeepTiles = 2, kTokenDeepDims = 512;
-// Bytes of a row of queries there; neighbouring rows begin 16 bytes of banks apart.
+// Bytes of a row of keys or values there; neighbouring rows begin 16 bytes of banks apart.
 constexpr uint32_t token_cache_row(uint32_t hd) { return hd * 2 + 16; }
-// Where row `row` of keys or values lies in a slot: two are copied together, and pairs begin 16 bytes of banks apart.
-constexpr uint32_t token_cache_at(uint32_t hd, uint32_t row) { return row * hd * 2 + row / 2 * 16; }
 // Logarithm of the rows that a slot takes: 8 or 16.
 constexpr uint32_t token_cache_shift(uint32_t slot_bytes) {
-  return slot_bytes >= token_cache_at(kTokenDeepDims, 16) ? 4 : 3;
+  return slot_bytes >= 16 * token_cache_row(kTokenDeepDims) ? 4 : 3;
 }
 constexpr uint32_t token_attention_bytes() {
   // Queries, two halves of the scores, probabilities, at most three words a head, a key and a value:

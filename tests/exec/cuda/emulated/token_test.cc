@@ -174,7 +174,7 @@ TEST(EmulatedTokenProducts, LongRows) {
   shape.F = shape.F_shared = 8448;  // 33 steps, of which the last cut has fewer
   for (const Format format : {Format::kQ8_0, Format::kQ4_0, Format::kQ6_K}) {
     SCOPED_TRACE(quant::info(format).name);
-    const Comparison run = compare(shape, format, {.blocks = 7, .shared_memory = 150 * 1024}, in_order(2));
+    const Comparison run = compare(shape, format, {.blocks = 7}, in_order(2));
     EXPECT_LT(run.error, tolerance(shape));
     EXPECT_GT(products_with(run.program, [](const TokenProduct& p) { return p.output == TokenOutput::kGegluEights; }),
               0u);

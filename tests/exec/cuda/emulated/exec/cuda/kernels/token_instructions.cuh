@@ -10,6 +10,11 @@
 
 namespace carat::cuda {
 
+// Addresses of shared memory as pointers.
+inline void* __cvta_shared_to_generic(uint32_t address) { return emulated::shared_at(address, 4); }
+#define __isShared(pointer) true
+#define __builtin_assume(condition)
+
 inline void find_again(uint32_t& thread, uint32_t& shared) {
   thread = threadIdx.x;
   shared = emulated::kFirstShared;
@@ -20,17 +25,20 @@ void pin(T&) {}
 inline void token_barrier() { emulated::block_barrier(1, kTokenThreads); }
 inline void arrive_at(int barrier) { emulated::block_barrier_arrive(static_cast<uint32_t>(barrier), kTokenThreads); }
 
-inline uint32_t look_shared(uint32_t address) { return load_shared<uint32_t>(address); }
 inline uint32_t read_shared(uint32_t address) {
   emulated::pause("what other warps write");
-  return look_shared(address);
+  return load_shared<uint32_t>(address);
 }
 inline void write_shared(uint32_t address, uint32_t v) {
   store_shared(address, v);
   emulated::note_progress();
 }
-inline void write_for_warp(uint32_t address, uint32_t v) {
-  if (threadIdx.x % 32 == 0) write_shared(address, v);
+inline uint32_t read_again(const volatile uint32_t* word) {
+  emulated::pause("what other warps write");
+  return *word;
+}
+inline void write_for_warp(volatile uint32_t& word, uint32_t v) {
+  if (threadIdx.x % 32 == 0) word = v;
   emulated::meet({});  // lanes that are together stay so
 }
 inline uint32_t count_up(uint32_t& made) { return made++; }
@@ -53,33 +61,19 @@ inline void store_16(void* at, uint64_t low, uint64_t high) {
   emulated::store_global(at, both, sizeof both);
 }
 
-enum class Look { kFirst, kAgain };
-template <Look kLook, typename Words>
+template <typename Words>
 Words load_words(const void* at) {
-  if constexpr (kLook == Look::kAgain) emulated::pause("what other blocks write");
+  emulated::pause("what other blocks write");
   Words v;
-  emulated::load_global(at, &v, sizeof v, kLook == Look::kFirst);
+  emulated::load_global(at, &v, sizeof v, false);
   return v;
 }
-template <Look kLook>
-uint32_t load_word_4(const void* at) {
-  return load_words<kLook, uint32_t>(at);
-}
-template <Look kLook>
-uint64_t load_word(const void* at) {
-  return load_words<kLook, uint64_t>(at);
-}
-template <Look kLook>
-uint4 load_four_words(const void* at) {
-  return load_words<kLook, uint4>(at);
-}
-template <Look kLook>
-ulonglong2 load_two_words(const void* at) {
-  return load_words<kLook, ulonglong2>(at);
-}
-template <Look kLook>
-void load_16(const void* at, uint64_t& low, uint64_t& high) {
-  const auto v = load_words<kLook, ulonglong2>(at);
+inline uint32_t load_word_4(const void* at) { return load_words<uint32_t>(at); }
+inline uint64_t load_word(const void* at) { return load_words<uint64_t>(at); }
+inline uint4 load_four_words(const void* at) { return load_words<uint4>(at); }
+inline ulonglong2 load_two_words(const void* at) { return load_words<ulonglong2>(at); }
+inline void load_16(const void* at, uint64_t& low, uint64_t& high) {
+  const auto v = load_words<ulonglong2>(at);
   low = v.x, high = v.y;
 }
 
