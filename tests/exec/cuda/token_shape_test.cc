@@ -6,6 +6,8 @@
 #include <bit>
 #include <vector>
 
+#include "model/preset.h"
+
 namespace carat::cuda {
 namespace {
 
@@ -193,6 +195,109 @@ TEST(TokenShape, TheRingSuitsTheModel) {
       EXPECT_GE(memory.slots * memory.slot_bytes, 96u * 1024) << "too few bytes in flight to keep the memory busy";
     }
   }
+}
+
+// A warp that copies has every loaders-th slot. Where that and the turns of the warps that multiply have a common
+// divisor, the ring is several that know nothing of one another.
+TEST(TokenShape, PartsOfARingThatAreNotHeldUp) {
+  for (const uint32_t warps : {8u, 16u}) {
+    for (uint32_t slots = 4; slots <= kTokenMaxSlots; ++slots) {
+      SCOPED_TRACE(testing::Message() << slots << " slots, " << warps << " warps");
+      // In order: unit 0 keeps its warp from its next unit, whose slot is wanted again.
+      EXPECT_GE(token_lead(slots, 1, warps), slots);
+      EXPECT_LT(token_lead(slots, 1, warps), slots + warps);
+      EXPECT_EQ(token_lead(slots, 2, warps) == kTokenNeverHeldUp, slots % 2 == 0);
+      if (slots % 3 == 0) {
+        EXPECT_LT(token_lead(slots, 3, warps), slots + 3 * warps);
+      }
+    }
+  }
+  EXPECT_EQ(token_lead(8, 3, 8), kTokenNeverHeldUp) << "every warp has a slot of its own";
+}
+
+TEST(TokenShape, RoomForWhatWaits) {
+  const TokenWeights gates{Packing::kQ8, 20480, 16, 10, 10}, down{Packing::kQ8, 2560, 1, 40, 40};
+  EXPECT_EQ(token_room(gates, {4, 1, 10}), 31u * 4);
+  EXPECT_EQ(token_room(gates, {8, 1, 10}), 31u * 2);
+  EXPECT_EQ(token_room(down, {4, 2, 20}), 62u);
+  EXPECT_EQ(token_room(down, {4, 5, 8}), 59u);
+  EXPECT_EQ(token_room(down, {1, 1, 40}), kTokenNeverHeldUp);
+}
+
+// All products of a model whose matrices are of one packing.
+std::vector<TokenWeights> products_of(const model::Preset& preset, Packing packing) {
+  std::vector<TokenWeights> products;
+  const auto steps_of = [](uint32_t columns) { return (columns + kStep - 1) / kStep; };
+  const auto product = [&](uint32_t rows, uint32_t steps, uint32_t run = 1, uint32_t pieces = 1) {
+    products.push_back({packing, rows, run, steps * pieces, steps});
+  };
+  const uint32_t d_steps = steps_of(preset.d);
+  for (uint32_t layer = 0; layer < preset.L; ++layer) {
+    const bool sliding = preset.is_sliding(layer);
+    const uint32_t hd = sliding ? preset.hd_sliding : preset.hd_global;
+    const uint32_t kv_heads = preset.owns_kv(layer) ? (sliding ? preset.Hkv_sliding : preset.Hkv_global) : 0;
+    const uint32_t F = preset.owns_kv(layer) ? preset.F : preset.F_shared;
+    product((preset.H + 2 * kv_heads) * hd, d_steps);
+    product(preset.d, steps_of(preset.H * hd));
+    product(2 * F, d_steps, F > kTokenMostWords ? 2 * kTokenEight : 2);
+    product(preset.d, steps_of(F));
+    if (preset.P > 0) {
+      product(preset.P, d_steps);
+      product(preset.d, steps_of(preset.P));
+    }
+    if (preset.experts == 0) continue;
+    product(preset.experts_used * 2 * preset.F_expert, d_steps, 2 * kTokenEight);
+    product(preset.d, steps_of(preset.F_expert), 1, preset.experts_used);
+  }
+  product(preset.V, d_steps);
+  return products;
+}
+
+// Models of the family on chips from a slice of one to more than there are: results that wait for others stay until
+// those are there.
+TEST(TokenShape, NoResultTakesTheRoomOfOneThatWaits) {
+  for (const char* name : {"e2b", "e4b", "12b", "26b-a4b", "31b"}) {
+    const model::Preset preset = model::find_preset(name);
+    for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ4K, Packing::kQ6K, Packing::kBF16}) {
+      const std::vector<TokenWeights> products = products_of(preset, packing);
+      for (const uint32_t kilobytes : {99u, 163u, 227u}) {
+        for (const uint32_t blocks : {16u, 24u, 36u, 46u, 60u, 78u, 114u, kBlocks, 170u}) {
+          const TokenMemory memory = token_memory(products, preset.d, blocks, kilobytes * 1024);
+          if (memory.slots == 0) continue;
+          SCOPED_TRACE(testing::Message()
+                       << name << " " << int(packing) << " " << kilobytes << " KB, " << blocks << " SMs");
+          const uint32_t lead = token_lead(memory.slots, memory.loaders, memory.warps);
+          const uint32_t geglu_lead = token_lead(memory.slots, memory.loaders, memory.geglu_warps);
+          const uint32_t cycles = token_slot_cycles(products, blocks);
+          for (const TokenWeights& weights : products) {
+            const TokenTasks tasks = token_tasks(weights, memory.slot_bytes, blocks, cycles);
+            const uint32_t units = token_share(weights, tasks.rows, blocks) * tasks.cuts;
+            ASSERT_LE(std::min(units - 1, weights.run == 1 ? lead : geglu_lead), token_room(weights, tasks));
+          }
+        }
+      }
+    }
+  }
+}
+
+// On an H200 a model that would need it has all its copying warps, and half of those that multiply.
+TEST(TokenShape, FewerWarpsMultiplyWhereTheyAreNotHeldUp) {
+  const auto warps = [](const char* name, Packing packing) {
+    const model::Preset preset = model::find_preset(name);
+    const TokenMemory memory = token_memory(products_of(preset, packing), preset.d, kBlocks, kH200Shared);
+    EXPECT_GE(memory.loaders, 2u) << name;
+    EXPECT_GE(memory.slots, 12u) << name;
+    return memory.warps;
+  };
+  EXPECT_EQ(warps("12b", Packing::kQ8), kTokenWarps / 2);
+  EXPECT_EQ(warps("31b", Packing::kQ8), kTokenWarps / 2);
+  // What was measured.
+  EXPECT_EQ(warps("e2b", Packing::kQ8), kTokenWarps);
+  for (const Packing packing : {Packing::kQ8, Packing::kQ4, Packing::kQ4K}) {
+    EXPECT_EQ(warps("e4b", packing), kTokenWarps);
+  }
+  EXPECT_EQ(warps("12b", Packing::kQ4), kTokenWarps);
+  EXPECT_EQ(warps("26b-a4b", Packing::kQ4), kTokenWarps);
 }
 
 TEST(TokenShape, TooLittleSharedMemoryIsSaid) {

@@ -9,23 +9,18 @@
 
 namespace carat::cuda {
 
-// Tasks of a block are at most a ring and the number of warps apart, and two of them at least make eight results.
-inline constexpr uint32_t kPendingEights = 32;
-static_assert(kTokenMaxSlots + kTokenWarps < (kPendingEights - 1) * (2 * kTokenEight / kTokenMostRows));
-// Results of GEGLU until the eight that travel together are there.
+// Results of GEGLU until the eight that travel together are there. Who makes the host's choice of the ring says how far
+// apart the tasks are that warps are at: token_room() (token_shape.h).
 struct PendingEights {
-  alignas(16) float values[kPendingEights][kTokenEight];
-  uint32_t made[kPendingEights];  // tasks that have put theirs
+  alignas(16) float values[kTokenPendingEights][kTokenEight];
+  uint32_t made[kTokenPendingEights];  // tasks that have put theirs
 };
 
-// Sums of cuts of tasks until all of a task's are there. Units (cuts of tasks) that warps are at are at most a ring and
-// the number of warps apart: a warp that puts sums together has left its slot, but not taken its next.
-inline constexpr uint32_t kPendingUnits = 64, kPendingTasks = 32;
-static_assert(kPendingUnits >= kTokenMaxSlots + kTokenWarps + kTokenMostCuts &&
-              kPendingTasks > (kTokenMaxSlots + kTokenWarps) / 2 + 1);
+// Sums of cuts of tasks until all of a task's are there; units (cuts of tasks) and tasks likewise. A warp that puts sums
+// together has left its slot, but not taken its next.
 struct PendingCuts {
-  float sums[kPendingUnits][kTokenCutRows];
-  uint32_t made[kPendingTasks];
+  float sums[kTokenPendingUnits][kTokenCutRows];
+  uint32_t made[kTokenPendingTasks];
 };
 
 struct TokenShared {

@@ -393,8 +393,8 @@ __device__ __forceinline__ void hand_out_geglu(const TokenProduct& p, const Toke
     return;
   }
   if (p.expert_rows != 0) value *= expert_weight(shared, task * (kRows / 2) / p.expert_rows);
-  auto& values = shared.eights.values[index % kPendingEights];
-  uint32_t& made = shared.eights.made[index % kPendingEights];
+  auto& values = shared.eights.values[index % kTokenPendingEights];
+  uint32_t& made = shared.eights.made[index % kTokenPendingEights];
   if (holds) values[task % kTasks * (kRows / 2) + within] = value;
   __syncwarp();
   uint32_t before = 0;
@@ -432,16 +432,16 @@ __device__ __forceinline__ bool join_cuts(uint32_t unit, uint32_t task, uint32_t
   TokenShared& shared = token_shared();
   const uint32_t lane = threadIdx.x % 32, row = lane / (32 / kRows);
   PendingCuts& pending = shared.cuts;
-  if (lane % (32 / kRows) == 0) pending.sums[unit % kPendingUnits][row] = sum;
+  if (lane % (32 / kRows) == 0) pending.sums[unit % kTokenPendingUnits][row] = sum;
   __syncwarp();
   uint32_t before = 0;
-  if (lane == 0) before = count_up(pending.made[task % kPendingTasks]);
+  if (lane == 0) before = count_up(pending.made[task % kTokenPendingTasks]);
   if (__shfl_sync(0xffffffffu, before, 0) != cuts - 1) return false;
   __syncwarp();
-  if (lane == 0) pending.made[task % kPendingTasks] = 0;
+  if (lane == 0) pending.made[task % kTokenPendingTasks] = 0;
   sum = 0.0f;
 #pragma unroll 1
-  for (uint32_t c = 0; c < cuts; ++c) sum += pending.sums[(unit - cut + c) % kPendingUnits][row];
+  for (uint32_t c = 0; c < cuts; ++c) sum += pending.sums[(unit - cut + c) % kTokenPendingUnits][row];
   return true;
 }
 

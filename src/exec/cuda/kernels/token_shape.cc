@@ -1,6 +1,7 @@
 #include "exec/cuda/kernels/token_shape.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "exec/cuda/kernels/activation.h"
 
@@ -62,14 +63,32 @@ double task_cost(const TokenWeights& weights, const TokenTasks& tasks, uint32_t 
          double(slot_cycles) * units;
 }
 
+// Layers repeat one another: each kind of product once, and how many there are of it.
+struct ProductKinds {
+  std::vector<TokenWeights> weights;
+  std::vector<uint32_t> counts;
+  explicit ProductKinds(std::span<const TokenWeights> products) {
+    for (const TokenWeights& product : products) {
+      const auto known = std::find(weights.begin(), weights.end(), product);
+      if (known != weights.end()) {
+        ++counts[static_cast<size_t>(known - weights.begin())];
+      } else {
+        weights.push_back(product);
+        counts.push_back(1);
+      }
+    }
+  }
+};
+
 // Share of the ring's bytes that hold weights while long products are under way.
-double filling(std::span<const TokenWeights> products, uint32_t slot_bytes, uint32_t blocks, uint32_t slot_cycles) {
+double filling(const ProductKinds& products, uint32_t slot_bytes, uint32_t blocks, uint32_t slot_cycles) {
   double all = 0.0, slots = 0.0;
-  for (const TokenWeights& weights : products) {
-    if (!is_long(weights, blocks) && products.size() > 1) continue;
+  for (size_t i = 0; i < products.weights.size(); ++i) {
+    const TokenWeights& weights = products.weights[i];
+    if (!is_long(weights, blocks) && products.weights.size() > 1) continue;
     const TokenTasks tasks = token_tasks(weights, slot_bytes, blocks, slot_cycles);
-    all += weight_bytes(weights);
-    slots += double(weights.rows) / tasks.rows * tasks.cuts;
+    all += weight_bytes(weights) * products.counts[i];
+    slots += double(weights.rows) / tasks.rows * tasks.cuts * products.counts[i];
   }
   return slots == 0.0 ? 1.0 : all / (slots * slot_bytes);
 }
@@ -112,7 +131,52 @@ void choose_warps(std::span<const TokenWeights> products, uint32_t blocks, Token
   memory.under_way = four_bits ? 3 : 8;
 }
 
+// Whether no warp gets so far ahead of another that its results take the room of those that wait.
+bool stays_together(std::span<const TokenWeights> products, uint32_t blocks, uint32_t slot_cycles,
+                    const TokenMemory& memory) {
+  const uint32_t lead = token_lead(memory.slots, memory.loaders, memory.warps);
+  const uint32_t geglu_lead = token_lead(memory.slots, memory.loaders, memory.geglu_warps);
+  return std::all_of(products.begin(), products.end(), [&](const TokenWeights& weights) {
+    const TokenTasks tasks = token_tasks(weights, memory.slot_bytes, blocks, slot_cycles);
+    const uint32_t last = token_share(weights, tasks.rows, blocks) * tasks.cuts - 1;
+    return std::min(last, weights.run == 1 ? lead : geglu_lead) <= token_room(weights, tasks);
+  });
+}
+
 }  // namespace
+
+uint32_t token_room(const TokenWeights& weights, const TokenTasks& tasks) {
+  uint32_t room = kTokenNeverHeldUp;
+  if (weights.run == 2 * kTokenEight) {
+    // To the next eight but so many from the last task of one: all of them, less an eight.
+    const uint32_t eight = 2 * kTokenEight / tasks.rows * tasks.cuts;
+    room = (kTokenPendingEights - 1) * eight;
+  }
+  // Sums are kept from a task's first to its last: from either to the other's place.
+  if (tasks.cuts > 1) {
+    room = std::min({room, kTokenPendingUnits - tasks.cuts, (kTokenPendingTasks - 1) * tasks.cuts});
+  }
+  return room;
+}
+
+uint32_t token_lead(uint32_t slots, uint32_t loaders, uint32_t warps) {
+  // Who is never held up shows that he gets this far: every warp and every slot had its turn several times.
+  const uint32_t far = 16 * (slots + warps);
+  uint32_t most = 0;
+  for (uint32_t first = 0; first < slots; ++first) {
+    // Unit 0, in slot `first`, is multiplied but its sums are not put anywhere. Which of the units after it can be done?
+    std::vector<bool> stuck(far), warp_stuck(warps), loader_stuck(loaders);
+    warp_stuck[0] = true;
+    for (uint32_t unit = 1; unit < far; ++unit) {
+      const uint32_t loader = (first + unit) % slots % loaders;
+      if (unit > slots && stuck[unit - slots]) loader_stuck[loader] = true;
+      if (loader_stuck[loader]) warp_stuck[unit % warps] = true;
+      stuck[unit] = warp_stuck[unit % warps];
+      if (!stuck[unit]) most = std::max(most, unit);
+    }
+  }
+  return most < far - slots - warps ? most : kTokenNeverHeldUp;
+}
 
 uint32_t token_share(const TokenWeights& weights, uint32_t task_rows, uint32_t blocks) {
   const uint32_t hand = std::max(weights.run, task_rows);
@@ -157,7 +221,8 @@ uint32_t token_slot_cycles(std::span<const TokenWeights> products, uint32_t bloc
 }
 
 TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uint32_t blocks, uint32_t shared_memory) {
-  const uint32_t slot_cycles = token_slot_cycles(products, blocks);
+  const ProductKinds kinds(products);
+  const uint32_t slot_cycles = token_slot_cycles(kinds.weights, blocks);
   TokenMemory best;
   double most = 0.0;
   for (uint32_t slot = kSmallestSlot; slot <= kLargestSlot; slot += kSlotStride) {
@@ -165,7 +230,7 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
     memory.slot_bytes = slot;
     memory.region_bytes = token_attention_bytes();
     bool fits = true;
-    for (const TokenWeights& weights : products) {
+    for (const TokenWeights& weights : kinds.weights) {
       const TokenTasks tasks = token_tasks(weights, slot, blocks, slot_cycles);
       memory.region_bytes = std::max(memory.region_bytes, activation_bytes(weights.packing, weights.steps));
       fits = fits && slot_use(weights, tasks.rows, tasks.cut_steps) <= slot && tasks.cuts <= kTokenMostCuts;
@@ -177,13 +242,25 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
     if (memory.slots < kLeastSlots) continue;
     // Warps without a slot of their own have to wait for one.
     const double busy = 0.85 + 0.15 * std::min(1.0, double(memory.slots) / kTokenWarps);
-    const double held = memory.slots * slot * filling(products, slot, blocks, slot_cycles) * busy;
+    const double held = memory.slots * slot * filling(kinds, slot, blocks, slot_cycles) * busy;
     if (held > most) {
       most = held;
       best = memory;
     }
   }
-  if (best.slots > 0) choose_warps(products, blocks, best);
+  if (best.slots == 0) return best;
+  choose_warps(kinds.weights, blocks, best);
+  // Where parts of the ring do not hold each other up enough, fewer warps multiply (31B in 8 bits on an H200), or a
+  // single one copies, whose slots are in order. Neither was measured.
+  static_assert(kTokenMaxSlots + kTokenWarps <= kTokenPendingUnits - kTokenMostCuts);
+  static_assert(kTokenMaxSlots + kTokenWarps <= (kTokenPendingEights - 1) * (2 * kTokenEight / kTokenMostRows));
+  static_assert(kTokenMaxSlots + kTokenWarps <= (kTokenPendingTasks - 1) * 2);
+  const auto safe = [&](const TokenMemory& memory) { return stays_together(kinds.weights, blocks, slot_cycles, memory); };
+  if (safe(best)) return best;
+  TokenMemory fewer = best;
+  fewer.warps = std::min(best.warps, kTokenWarps / 2);
+  if (safe(fewer)) return fewer;
+  best.loaders = 1;
   return best;
 }
 

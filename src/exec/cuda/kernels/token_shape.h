@@ -61,6 +61,7 @@ struct TokenWeights {
   uint32_t run;          // rows that stay together in a block
   uint32_t steps;        // of a row
   uint32_t piece_steps;  // of a row that lie together: one expert's, or all
+  friend bool operator==(const TokenWeights&, const TokenWeights&) = default;
 };
 
 // How they are multiplied: a task is `rows` rows, multiplied by one warp, and passes through the ring in `cuts` slots
@@ -84,6 +85,18 @@ constexpr uint32_t token_lane_steps(Packing packing) {
 // is put together from experts. Bytes that the factors of a run's steps take in a slot (Q6_K): two bytes a step, copied
 // in whole lines of 16 bytes.
 constexpr uint32_t token_super_bytes(uint32_t run_steps) { return (2 * run_steps + 14 + 15) / 16 * 16; }
+
+// Results wait in shared memory for those they belong to: values of GEGLU for the rest of their eight, sums of cuts for
+// the task's others. There is room for so many eights, units (tasks, or cuts of them) and tasks.
+inline constexpr uint32_t kTokenPendingEights = 32, kTokenPendingUnits = 64, kTokenPendingTasks = 32;
+// How far ahead of a unit that is not done another of the same product may be, where nothing of the second takes the
+// room of the first.
+uint32_t token_room(const TokenWeights& weights, const TokenTasks& tasks);
+// How far ahead it may get. Warps that multiply take units in turn; warps that copy have every loaders-th slot each, and
+// fill theirs in order. Without common divisor the parts of the ring hold each other up; with one they do not, and a
+// part goes ahead as far as it likes: kTokenNeverHeldUp.
+uint32_t token_lead(uint32_t slots, uint32_t loaders, uint32_t warps);
+inline constexpr uint32_t kTokenNeverHeldUp = 0xffffffffu;
 
 // Shared memory of a block: ring, region for activations and attention; and how many warps work on the ring.
 struct TokenMemory {

@@ -85,14 +85,18 @@ bool run_one(bool slow_ones) {
   return false;
 }
 
-// Some warps, or a warpgroup, or a block fall behind for a while.
+// Some warps, or a warpgroup, or a block fall behind, or a single one of them does; for a short while or a long one.
 void choose_slow_warps() {
+  constexpr uint32_t kLongest = 16;  // a power of two
   const size_t warps = machine->threads.size() / kWarp, together = size_t{1} << machine->random.below(6);
+  const size_t groups = (warps + together - 1) / together, alone = machine->random.below(2 * groups);
   machine->slow.assign(warps, false);
-  for (size_t i = 0; i < warps; i += together) {
-    if (machine->random.below(2) == 0) continue;
-    for (size_t w = i; w < std::min(warps, i + together); ++w) machine->slow[w] = true;
+  for (size_t group = 0; group < groups; ++group) {
+    if (alone < groups ? group != alone : machine->random.below(2) == 0) continue;
+    const size_t end = std::min(warps, (group + 1) * together);
+    for (size_t w = group * together; w < end; ++w) machine->slow[w] = true;
   }
+  machine->slow_until = machine->turns + (uint64_t{1} << machine->random.below(kLongest));
 }
 
 void hold_back(const char* what, uint64_t turns) {
@@ -154,12 +158,12 @@ void run_cluster(bool others_follow) {
   machine->blocks.clear();
   machine->threads.clear();
   for (uint32_t i = 0; i < machine->grid.cluster; ++i) add_block();
-  constexpr uint64_t kTurnsPerCopy = 8, kTurnsPerChoice = 500, kPatience = 64;
+  constexpr uint64_t kTurnsPerCopy = 8, kPatience = 64;
   machine->last_progress = machine->turns;
   while (machine->running > 0 || !machine->deliveries.empty()) {
     // Threads that ask again and again can always go on: where nothing happens, others get their turn.
     const uint64_t idle = machine->turns - machine->last_progress;
-    if (machine->random.below(kTurnsPerChoice) == 0 || idle % kPatience == kPatience - 1) choose_slow_warps();
+    if (machine->turns >= machine->slow_until || idle % kPatience == kPatience - 1) choose_slow_warps();
     if (machine->random.below(kTurnsPerCopy) == 0 || idle % kPatience == kPatience - 1) deliver_one();
     ++machine->turns;
     if (!run_one(false) && !deliver_one()) run_one(true);

@@ -94,6 +94,7 @@ struct Machine {
   Meeting cluster;
   Thread* current = nullptr;
   std::vector<bool> slow;  // warps that go on only where no other can
+  uint64_t slow_until = 0;  // the turn in which others are chosen
   uint64_t turns = 0;
   uint64_t last_progress = 0;  // the turn in which something happened that others may wait for
   size_t running = 0;          // threads that have not ended

@@ -174,11 +174,28 @@ TEST(EmulatedTokenProducts, LongRows) {
   shape.F = shape.F_shared = 8448;  // 33 steps, of which the last cut has fewer
   for (const Format format : {Format::kQ8_0, Format::kQ4_0, Format::kQ6_K}) {
     SCOPED_TRACE(quant::info(format).name);
-    const Comparison run = compare(shape, format, {.blocks = 7}, in_order(2));
+    const Comparison run = compare(shape, format, {.blocks = 7, .shared_memory = 150 * 1024}, in_order(2));
     EXPECT_LT(run.error, tolerance(shape));
     EXPECT_GT(products_with(run.program, [](const TokenProduct& p) { return p.output == TokenOutput::kGegluEights; }),
               0u);
     EXPECT_GT(products_with(run.program, [](const TokenProduct& p) { return p.task.cuts > 1; }), 0u);
+  }
+}
+
+// More cuts of rows than wait for their sums at once, in a ring whose slots all belong to a warp each: half of the warps
+// multiply, or one of them could be five turns ahead of another.
+TEST(EmulatedTokenProducts, WarpsThatFallBehind) {
+  TinyShape shape = shape_for(TinyKind::k12B);
+  shape.F = shape.F_shared = 8448;
+  const auto model = test::load_draft(test::tiny_draft(shape, Format::kQ8_0));
+  for (const uint64_t seed : {2u, 4u, 5u}) {
+    const Comparison run = compare(model, {.blocks = 2, .shared_memory = 184 * 1024}, in_order(1), seed);
+    EXPECT_LT(run.error, tolerance(shape)) << seed;
+    EXPECT_EQ(run.program.memory.slots, kTokenWarps);
+    EXPECT_EQ(run.program.memory.warps, kTokenWarps / 2);
+    EXPECT_GT(products_with(run.program,
+                            [](const TokenProduct& p) { return p.tasks * p.task.cuts > 2 * 2 * kTokenPendingUnits; }),
+              0u);
   }
 }
 
