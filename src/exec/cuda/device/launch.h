@@ -40,6 +40,13 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...), name);
 }
 
+// A kernel whose __cluster_dims__ are `cluster`: the card knows them from it.
+template <typename... Params, typename... Args>
+void launch_clusters(const char* name, void (*kernel)(Params...), [[maybe_unused]] uint32_t cluster, dim3 grid,
+                     dim3 block, size_t shared_bytes, const Launch& how, Args&&... args) {
+  launch(name, kernel, grid, block, shared_bytes, how, std::forward<Args>(args)...);
+}
+
 // Raises the dynamic shared memory limit of a kernel once per process and device; call it before launch().
 template <typename Kernel>
 void allow_shared_memory(Kernel kernel, size_t bytes, const char* name) {

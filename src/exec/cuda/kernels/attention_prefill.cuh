@@ -98,7 +98,7 @@ template <typename Choice>
 __global__ void __launch_bounds__(AttentionLayout<Choice::kTile>::kThreads, 1)
     attention_prefill_kernel(const __grid_constant__ PrefillArguments a) {
   constexpr AttentionTile T = Choice::kTile;
-  extern __shared__ __align__(1024) uint8_t shared_memory[];
+  CARAT_BLOCK_MEMORY(1024, uint8_t, shared_memory);
   wait_for_predecessor();
   release_successor();
 

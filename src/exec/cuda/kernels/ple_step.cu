@@ -16,7 +16,7 @@ namespace {
 template <typename Fragments, typename Delta, typename Out>
 __global__ void CARAT_PLE_CLUSTER __launch_bounds__(kPleThreads, 1)
     ple_step_kernel(const __grid_constant__ PleStep<Delta> job, uint32_t rows, const __grid_constant__ Out out) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(CARAT_CLUSTERS)
   CARAT_BLOCK_MEMORY(16, unsigned char, memory);
   const PleBlock<Fragments, Delta> block{job,
                                          *reinterpret_cast<PleShared*>(memory),
@@ -39,7 +39,8 @@ void start(const PleStep<Delta>& job, uint32_t rows, const Out& out, const Launc
   const auto kernel = ple_step_kernel<Fragments, Delta, Out>;
   allow_shared_memory(kernel, sizeof(PleShared), "ple_step");
   const uint32_t clusters = (rows + kPleBlocks - 1) / kPleBlocks;
-  launch("ple_step", kernel, dim3(clusters * kPleBlocks), dim3(kPleThreads), sizeof(PleShared), how, job, rows, out);
+  launch_clusters("ple_step", kernel, kPleBlocks, dim3(clusters * kPleBlocks), dim3(kPleThreads), sizeof(PleShared),
+                  how, job, rows, out);
 }
 
 template <typename Delta, typename Out>

@@ -39,18 +39,6 @@ struct PleShared {
   float scratch[2][kPleWarps];
 };
 
-// To shared memory of another block: `there` is from in_block().
-__device__ __forceinline__ void put_in_block(uint32_t there, float value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(value) : "memory");
-#endif
-}
-__device__ __forceinline__ void put_in_block(uint32_t there, const uint4& v) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(there), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-               : "memory");
-#endif
-}
 __device__ __forceinline__ void put_in_block(uint32_t there, const float4& v) {
   put_in_block(there,
                make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)));

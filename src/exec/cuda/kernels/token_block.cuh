@@ -16,8 +16,8 @@ struct PendingEights {
   uint32_t made[kTokenPendingEights];  // tasks that have put theirs
 };
 
-// Sums of cuts of tasks until all of a task's are there; units (cuts of tasks) and tasks likewise. A warp that puts sums
-// together has left its slot, but not taken its next.
+// Sums of cuts of tasks until all of a task's are there; units (cuts of tasks) and tasks likewise. A warp that puts
+// sums together has left its slot, but not taken its next.
 struct PendingCuts {
   float sums[kTokenPendingUnits][kTokenCutRows];
   uint32_t made[kTokenPendingTasks];

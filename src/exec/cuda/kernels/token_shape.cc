@@ -164,7 +164,8 @@ uint32_t token_lead(uint32_t slots, uint32_t loaders, uint32_t warps) {
   const uint32_t far = 16 * (slots + warps);
   uint32_t most = 0;
   for (uint32_t first = 0; first < slots; ++first) {
-    // Unit 0, in slot `first`, is multiplied but its sums are not put anywhere. Which of the units after it can be done?
+    // Unit 0, in slot `first`, is multiplied but its sums are not put anywhere. Which of the units after it can be
+    // done?
     std::vector<bool> stuck(far), warp_stuck(warps), loader_stuck(loaders);
     warp_stuck[0] = true;
     for (uint32_t unit = 1; unit < far; ++unit) {
@@ -255,7 +256,9 @@ TokenMemory token_memory(std::span<const TokenWeights> products, uint32_t d, uin
   static_assert(kTokenMaxSlots + kTokenWarps <= kTokenPendingUnits - kTokenMostCuts);
   static_assert(kTokenMaxSlots + kTokenWarps <= (kTokenPendingEights - 1) * (2 * kTokenEight / kTokenMostRows));
   static_assert(kTokenMaxSlots + kTokenWarps <= (kTokenPendingTasks - 1) * 2);
-  const auto safe = [&](const TokenMemory& memory) { return stays_together(kinds.weights, blocks, slot_cycles, memory); };
+  const auto safe = [&](const TokenMemory& memory) {
+    return stays_together(kinds.weights, blocks, slot_cycles, memory);
+  };
   if (safe(best)) return best;
   TokenMemory fewer = best;
   fewer.warps = std::min(best.warps, kTokenWarps / 2);

@@ -92,9 +92,9 @@ inline constexpr uint32_t kTokenPendingEights = 32, kTokenPendingUnits = 64, kTo
 // How far ahead of a unit that is not done another of the same product may be, where nothing of the second takes the
 // room of the first.
 uint32_t token_room(const TokenWeights& weights, const TokenTasks& tasks);
-// How far ahead it may get. Warps that multiply take units in turn; warps that copy have every loaders-th slot each, and
-// fill theirs in order. Without common divisor the parts of the ring hold each other up; with one they do not, and a
-// part goes ahead as far as it likes: kTokenNeverHeldUp.
+// How far ahead it may get. Warps that multiply take units in turn; warps that copy have every loaders-th slot each,
+// and fill theirs in order. Without common divisor the parts of the ring hold each other up; with one they do not, and
+// a part goes ahead as far as it likes: kTokenNeverHeldUp.
 uint32_t token_lead(uint32_t slots, uint32_t loaders, uint32_t warps);
 inline constexpr uint32_t kTokenNeverHeldUp = 0xffffffffu;
 

@@ -17,6 +17,8 @@
 // Words of the language that say nothing here.
 #define __noinline__
 #define __launch_bounds__(...)
+#undef __cluster_dims__
+#define __cluster_dims__(...)
 // What all threads of a block share: all blocks of a grid do here, which is right where they run one after the other
 // and do not look at what they find. Kernels whose blocks wait for one another have CARAT_BLOCK_ARRAY.
 #undef __shared__

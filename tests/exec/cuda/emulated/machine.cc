@@ -197,13 +197,15 @@ void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel) {
   while (running.here.next_block < grid.blocks) run_cluster(false);
 }
 
-void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel) {
+void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel,
+            uint32_t cluster) {
   static uint64_t seed = 0;
   if (block.x % kWarp != 0 || block.y != 1 || block.z != 1) refuse("blocks that are no row of whole warps");
   Running running(++seed, kernel);
-  running.here.grid = {grid.x * grid.y * grid.z, block.x, 1, static_cast<uint32_t>(shared_bytes)};
+  running.here.grid = {grid.x * grid.y * grid.z, block.x, cluster, static_cast<uint32_t>(shared_bytes)};
   running.here.shape = grid;
-  while (running.here.next_block < running.here.grid.blocks) run_cluster(true);
+  if (grid.x % cluster != 0) refuse("a grid that is not of whole clusters");
+  while (running.here.next_block < running.here.grid.blocks) run_cluster(cluster == 1);
 }
 
 const dim3& thread_index() { return machine->current->index; }
@@ -258,6 +260,8 @@ void block_barrier(uint32_t id, uint32_t threads) {
 }
 
 void cluster_barrier_arrive() {
+  for (const auto& arrive : machine->current->to_blocks) arrive();
+  machine->current->to_blocks.clear();
   machine->current->cluster_round = machine->cluster.round;
   machine->cluster.arrive(machine->grid.cluster * machine->grid.threads);
 }

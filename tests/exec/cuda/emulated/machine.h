@@ -38,8 +38,9 @@ struct Grid {
 // for something that will not come, or instructions are used as the hardware does not allow it.
 void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel);
 // The same for a grid of any shape, each time in another order: a block after the other, unless they wait for those
-// that follow.
-void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel);
+// that follow; or a cluster after the other.
+void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel,
+            uint32_t cluster = 1);
 
 // --- what the instructions are made of, for the thread that runs ----------------------------------------------------
 const dim3& thread_index();
@@ -80,6 +81,14 @@ bool barrier_phase_over(uint32_t barrier, uint32_t parity);
 void barrier_wait_for_phase(uint32_t barrier, uint32_t parity);
 void start_copy(uint32_t destination, const CUtensorMap* map, uint32_t barrier, uint32_t x, uint32_t y);
 void start_bulk_copy(uint32_t destination, const void* from, uint32_t bytes, uint32_t barrier);
+// A thread's own copies to shared memory, zeros where `from` is null: in groups, of which all but the newest `pending`
+// have come when it has waited for them.
+void start_own_copy(uint32_t destination, const void* from, uint32_t bytes);
+void commit_own_copies();
+void wait_for_own_copies(uint32_t pending);
+// To a block of the cluster (the address is from address_in_block()): there when the thread arrives at the cluster's
+// barrier, at the latest.
+void store_in_block(uint32_t there, const void* values, size_t bytes);
 // To a block of the cluster: both addresses are from address_in_block().
 void start_send(uint32_t there, uint32_t barrier, const void* values, size_t bytes);
 

@@ -65,6 +65,16 @@ struct Block {
   std::vector<Warp> warps;
 };
 
+// A thread's copy to shared memory that has not come yet.
+struct OwnCopy {
+  uint32_t group;
+  uint8_t* to;
+  const void* from;  // null: zeros
+  size_t bytes;
+
+  void come() const;
+};
+
 using Stack = std::unique_ptr<uint8_t[]>;
 
 struct Thread {
@@ -79,6 +89,9 @@ struct Thread {
   uint32_t bits = 0, others_than = 0;
   size_t products = 0;
   std::vector<size_t> committed;  // products at each commit
+  std::vector<OwnCopy> copies;
+  uint32_t copy_groups = 0;                      // that are complete
+  std::vector<std::function<void()>> to_blocks;  // stores to others of the cluster that have not arrived
   uint32_t cluster_round = 0;
 };
 
@@ -93,7 +106,7 @@ struct Machine {
   std::vector<std::function<void()>> deliveries;  // that have not happened yet
   Meeting cluster;
   Thread* current = nullptr;
-  std::vector<bool> slow;  // warps that go on only where no other can
+  std::vector<bool> slow;   // warps that go on only where no other can
   uint64_t slow_until = 0;  // the turn in which others are chosen
   uint64_t turns = 0;
   uint64_t last_progress = 0;  // the turn in which something happened that others may wait for

@@ -79,6 +79,61 @@ TEST(EmulatedMachine, CopiesComeWhenTheyAreWaitedFor) {
   EXPECT_EQ(seen_early.size(), 2u) << "sometimes there, sometimes not";
 }
 
+// A thread's own copies come in groups; the newest may still be under way.
+TEST(EmulatedMachine, OwnCopiesComeGroupByGroup) {
+  alignas(16) const uint32_t from[4] = {1, 2, 3, 4};
+  std::set<uint32_t> first_early, second_early;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    run({1, 32, 1, 64}, seed, [&] {
+      if (thread_index().x != 0) return;
+      const auto word = [](uint32_t address) { return *reinterpret_cast<const uint32_t*>(shared_at(address, 4)); };
+      const uint32_t first = kFirstShared, second = kFirstShared + 16;
+      start_own_copy(first, from, 16);
+      commit_own_copies();
+      start_own_copy(second, nullptr, 8);
+      commit_own_copies();
+      first_early.insert(word(first));
+      wait_for_own_copies(1);
+      EXPECT_EQ(word(first), 1u);
+      second_early.insert(word(second));
+      wait_for_own_copies(0);
+      EXPECT_EQ(word(second), 0u) << "zeros, where there is no source";
+    });
+  }
+  EXPECT_EQ(first_early.size(), 2u) << "sometimes there, sometimes not";
+  EXPECT_EQ(second_early.size(), 2u);
+}
+
+// What a block puts into the memory of another is there after the cluster's barrier, and not always before.
+TEST(EmulatedMachine, StoresToOtherBlocksArriveAtTheBarrier) {
+  std::set<uint32_t> early;
+  for (uint32_t i = 0; i < 50; ++i) {
+    launch(
+        dim3(4), dim3(32), 64,
+        [&] {
+          auto* mine = reinterpret_cast<uint32_t*>(shared_at(kFirstShared, 4));
+          if (thread_index().x == 0) *mine = 7;
+          cluster_barrier_arrive();
+          cluster_barrier_wait();
+          const uint32_t other = block_index().x % 2 == 0 ? 1 : 0, value = block_index().x;
+          if (thread_index().x == 0) {
+            store_in_block(address_in_block(kFirstShared, other), &value, sizeof value);
+            pause("nothing");
+            early.insert(*mine);
+          }
+          cluster_barrier_arrive();
+          cluster_barrier_wait();
+          EXPECT_EQ(*mine, block_index().x ^ 1);
+        },
+        2);
+  }
+  EXPECT_EQ(early, (std::set<uint32_t>{0, 1, 2, 3, 7}));
+  EXPECT_THROW(launch(
+                   dim3(3), dim3(32), 0, [] {}, 2),
+               std::runtime_error)
+      << "not of whole clusters";
+}
+
 // A store to another block arrives, and a look that is not ordered may come before it.
 TEST(EmulatedMachine, LooksMayFindWhatWasThereBefore) {
   std::set<uint32_t> seen;

@@ -171,6 +171,44 @@ void start_bulk_copy(uint32_t destination, const void* from, uint32_t bytes, uin
   });
 }
 
+void OwnCopy::come() const {
+  if (from != nullptr) {
+    std::memcpy(to, from, bytes);
+  } else {
+    std::memset(to, 0, bytes);
+  }
+}
+
+void start_own_copy(uint32_t destination, const void* from, uint32_t bytes) {
+  Thread& thread = *machine->current;
+  const OwnCopy copy{thread.copy_groups, shared_at(destination, bytes), from, bytes};
+  // As early as it can, or as late.
+  if (machine->random.below(2) == 0) return copy.come();
+  thread.copies.push_back(copy);
+}
+void commit_own_copies() { ++machine->current->copy_groups; }
+void wait_for_own_copies(uint32_t pending) {
+  Thread& thread = *machine->current;
+  std::erase_if(thread.copies, [&](const OwnCopy& copy) {
+    const bool waited_for = copy.group + pending < thread.copy_groups;
+    if (waited_for) copy.come();
+    return waited_for;
+  });
+}
+
+void store_in_block(uint32_t there, const void* values, size_t bytes) {
+  const Place to(there);
+  if (to.address % bytes != 0) refuse(fmt::format("shared address {} is not aligned to {}", to.address, bytes));
+  uint8_t* place = shared_of(to.rank, to.address, bytes);
+  if (machine->random.below(2) == 0) {
+    std::memcpy(place, values, bytes);
+    return;
+  }
+  const auto* first = static_cast<const uint8_t*>(values);
+  machine->current->to_blocks.emplace_back(
+      [place, sent = std::vector<uint8_t>(first, first + bytes)] { std::memcpy(place, sent.data(), sent.size()); });
+}
+
 void start_send(uint32_t there, uint32_t barrier, const void* values, size_t bytes) {
   const Place to(there), counted(barrier);
   if (to.address % bytes != 0) refuse(fmt::format("shared address {} is not aligned to {}", to.address, bytes));

@@ -182,8 +182,8 @@ TEST(EmulatedTokenProducts, LongRows) {
   }
 }
 
-// More cuts of rows than wait for their sums at once, in a ring whose slots all belong to a warp each: half of the warps
-// multiply, or one of them could be five turns ahead of another.
+// More cuts of rows than wait for their sums at once, in a ring whose slots all belong to a warp each: half of the
+// warps multiply, or one of them could be five turns ahead of another.
 TEST(EmulatedTokenProducts, WarpsThatFallBehind) {
   TinyShape shape = shape_for(TinyKind::k12B);
   shape.F = shape.F_shared = 8448;

@@ -21,6 +21,13 @@ void launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, size_
   emulated::launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
 }
 
+template <typename... Params, typename... Args>
+void launch_clusters(const char*, void (*kernel)(Params...), uint32_t cluster, dim3 grid, dim3 block,
+                     size_t shared_bytes, const Launch&, Args... args) {
+  emulated::launch(
+      grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); }, cluster);
+}
+
 template <typename Kernel>
 void allow_shared_memory(Kernel, size_t, const char*) {}
 template <typename Kernel>

@@ -22,25 +22,17 @@ inline uint32_t pack_half2(float low, float high) {
   return std::bit_cast<uint32_t>(std::array<__half, 2>{__float2half(low), __float2half(high)});
 }
 
-// At once: who waits too little for such a copy is not found out.
-template <size_t kBytes>
-void copy_now(uint32_t destination, const void* source, bool valid) {
-  uint8_t* to = emulated::shared_at(destination, kBytes);
-  if (valid) {
-    std::memcpy(to, source, kBytes);
-  } else {
-    std::memset(to, 0, kBytes);
-  }
-}
 inline void copy_async(uint32_t destination, const void* source, bool valid) {
-  copy_now<16>(destination, source, valid);
+  emulated::start_own_copy(destination, valid ? source : nullptr, 16);
 }
 inline void copy_async_8(uint32_t destination, const void* source, bool valid) {
-  copy_now<8>(destination, source, valid);
+  emulated::start_own_copy(destination, valid ? source : nullptr, 8);
 }
-inline void copy_async_commit() {}
+inline void copy_async_commit() { emulated::commit_own_copies(); }
 template <int kPending>
-void copy_async_wait() {}
+void copy_async_wait() {
+  emulated::wait_for_own_copies(kPending);
+}
 
 template <typename T>
 T load_shared(uint32_t address) {

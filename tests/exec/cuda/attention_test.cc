@@ -29,8 +29,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionPrefill,
                          testing::Values(AttentionShape{4, 2, 256, 0}, AttentionShape{8, 2, 256, 128},
                                          AttentionShape{8, 1, 256, 512}, AttentionShape{4, 1, 512, 0},
                                          AttentionShape{8, 1, 512, 1024}, AttentionShape{2, 2, 64, 128}),
-                         [](const auto& info) {
-                           return "hd" + std::to_string(info.param.hd) + "_window" + std::to_string(info.param.window);
+                         [](const auto& tested) {
+                           return "hd" + std::to_string(tested.param.hd) + "_window" +
+                                  std::to_string(tested.param.window);
                          });
 
 TEST_F(Attention, PrefillHeadGroupsAndWidths) {
