@@ -9,15 +9,15 @@
 
 namespace carat::cuda {
 
-// Results of GEGLU until the eight that travel together are there. Who makes the host's choice of the ring says how far
-// apart the tasks are that warps are at: token_room() (token_shape.h).
+// Results of GEGLU until the eight that travel together are there. The ring is chosen so that no warp gets further
+// ahead of another than there is room here: token_lead(), token_room() (token_shape.h).
 struct PendingEights {
   alignas(16) float values[kTokenPendingEights][kTokenEight];
   uint32_t made[kTokenPendingEights];  // tasks that have put theirs
 };
 
-// Sums of cuts of tasks until all of a task's are there; units (cuts of tasks) and tasks likewise. A warp that puts
-// sums together has left its slot, but not taken its next.
+// Sums of cuts of tasks until all of a task's are there, likewise. A warp that puts sums together has left its slot,
+// but not taken its next.
 struct PendingCuts {
   float sums[kTokenPendingUnits][kTokenCutRows];
   uint32_t made[kTokenPendingTasks];

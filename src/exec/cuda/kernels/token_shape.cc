@@ -148,11 +148,10 @@ bool stays_together(std::span<const TokenWeights> products, uint32_t blocks, uin
 uint32_t token_room(const TokenWeights& weights, const TokenTasks& tasks) {
   uint32_t room = kTokenNeverHeldUp;
   if (weights.run == 2 * kTokenEight) {
-    // To the next eight but so many from the last task of one: all of them, less an eight.
     const uint32_t eight = 2 * kTokenEight / tasks.rows * tasks.cuts;
-    room = (kTokenPendingEights - 1) * eight;
+    room = (kTokenPendingEights - 1) * eight;  // from the last unit of one to the first of the next in its place
   }
-  // Sums are kept from a task's first to its last: from either to the other's place.
+  // A sum is kept until the task's last is there, which may be any of its cuts.
   if (tasks.cuts > 1) {
     room = std::min({room, kTokenPendingUnits - tasks.cuts, (kTokenPendingTasks - 1) * tasks.cuts});
   }
@@ -160,12 +159,11 @@ uint32_t token_room(const TokenWeights& weights, const TokenTasks& tasks) {
 }
 
 uint32_t token_lead(uint32_t slots, uint32_t loaders, uint32_t warps) {
-  // Who is never held up shows that he gets this far: every warp and every slot had its turn several times.
+  // Who gets this far is never held up: every warp and every slot has had its turn several times.
   const uint32_t far = 16 * (slots + warps);
   uint32_t most = 0;
   for (uint32_t first = 0; first < slots; ++first) {
-    // Unit 0, in slot `first`, is multiplied but its sums are not put anywhere. Which of the units after it can be
-    // done?
+    // Unit 0, in slot `first`, is multiplied, but its sums are not put anywhere. Which units after it can be done?
     std::vector<bool> stuck(far), warp_stuck(warps), loader_stuck(loaders);
     warp_stuck[0] = true;
     for (uint32_t unit = 1; unit < far; ++unit) {

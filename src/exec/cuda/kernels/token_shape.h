@@ -93,8 +93,8 @@ inline constexpr uint32_t kTokenPendingEights = 32, kTokenPendingUnits = 64, kTo
 // room of the first.
 uint32_t token_room(const TokenWeights& weights, const TokenTasks& tasks);
 // How far ahead it may get. Warps that multiply take units in turn; warps that copy have every loaders-th slot each,
-// and fill theirs in order. Without common divisor the parts of the ring hold each other up; with one they do not, and
-// a part goes ahead as far as it likes: kTokenNeverHeldUp.
+// and fill theirs in order. Where slots and turns fall together (two that copy and an even number of slots; as many
+// slots as warps), parts of the ring never meet and go ahead as far as they like: kTokenNeverHeldUp.
 uint32_t token_lead(uint32_t slots, uint32_t loaders, uint32_t warps);
 inline constexpr uint32_t kTokenNeverHeldUp = 0xffffffffu;
 
