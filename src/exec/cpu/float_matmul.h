@@ -30,9 +30,11 @@ inline const float* activation_row(const Activations& a, uint32_t row) {
   return a.values + size_t{a.index != nullptr ? a.index[row] : row} * a.stride;
 }
 
+// ahead: what is read next. With one activation row memory is what bounds it, and the rows are too short for the
+// hardware to see the next ones coming.
 template <typename Weights, int kRows>
 inline void dot_rows(const uint8_t* const weights[kDotRows], const float* const rows[kRows], uint32_t cols,
-                     float sums[kRows][kDotRows]) {
+                     const uint8_t* ahead, float sums[kRows][kDotRows]) {
   Floats lanes[kRows][kDotRows];
   for (int r = 0; r < kRows; ++r) {
     for (int w = 0; w < kDotRows; ++w) lanes[r][w] = broadcast(0.0f);
@@ -44,6 +46,11 @@ inline void dot_rows(const uint8_t* const weights[kDotRows], const float* const 
     for (int r = 0; r < kRows; ++r) {
       const Floats x = load(rows[r] + col);
       for (int w = 0; w < kDotRows; ++w) lanes[r][w] = multiply_add(loaded[w], x, lanes[r][w]);
+    }
+    if constexpr (kRows == 1) {
+      constexpr size_t kStep = kDotRows * kLanes * Weights::kBytes;
+      for (size_t line = 0; line < kStep; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+      ahead += kStep;
     }
   }
   if (col < cols) {  // the rest, padded with zeros
@@ -72,7 +79,7 @@ inline void float_row_tile(const WeightTile& weights, const Activations& a, uint
     const uint8_t* starts[kDotRows];
     for (uint32_t w = 0; w < kDotRows; ++w) starts[w] = weights.data + (first + w) * weights.row_bytes;
     float sums[kRows][kDotRows];
-    dot_rows<Weights, kRows>(starts, rows, a.cols, sums);
+    dot_rows<Weights, kRows>(starts, rows, a.cols, starts[0] + kDotRows * weights.row_bytes, sums);
     for (int r = 0; r < kRows; ++r) {
       float* row_out = out + (size_t{row} + static_cast<size_t>(r)) * out_stride;
       for (uint32_t w = 0; w < kDotRows; ++w) {

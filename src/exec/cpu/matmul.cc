@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "exec/cpu/parallel.h"
 
 namespace carat::exec::cpu {
 namespace {
@@ -49,20 +48,20 @@ void WeightMatrix::multiply_tile(uint32_t tile, const Activations& activations, 
   kernel_({data_ + begin * row_bytes_, row_bytes_, first - begin}, activations, out + first, out_stride, scratch);
 }
 
-Multiplier::Multiplier(const KernelTable& kernels, ThreadPool& pool, uint32_t max_rows) : pool_(&pool) {
+Multiplier::Multiplier(const KernelTable& kernels, ThreadPool& pool, uint32_t max_rows)
+    : pool_(&pool), shares_(pool.size()) {
   for (unsigned worker = 0; worker < pool.size(); ++worker) scratch_.emplace_back(kernels.matmul_scratch(max_rows));
 }
 
 void Multiplier::run(std::span<const Product> products) {
-  size_t tiles = 0;
+  uint32_t tiles = 0;
   for (const Product& product : products) tiles += product.weights->tiles();
-  // Small enough that the last worker to finish is not far behind, large enough that a worker reads on where it was.
-  const size_t grain = std::clamp<size_t>(tiles / (size_t{8} * pool_->size()), 1, 8);
-  for_each(*pool_, tiles, grain, [&](size_t item, unsigned worker) {
+  // In order: with one row a tile asks for the weights of the next (panel_formats.h).
+  shares_.run(*pool_, tiles, [&](uint32_t tile, unsigned worker) {
     const Product* product = products.data();
-    while (item >= product->weights->tiles()) item -= (product++)->weights->tiles();
-    product->weights->multiply_tile(static_cast<uint32_t>(item), *product->activations, product->out,
-                                    product->out_stride, scratch_[worker].data());
+    while (tile >= product->weights->tiles()) tile -= (product++)->weights->tiles();
+    product->weights->multiply_tile(tile, *product->activations, product->out, product->out_stride,
+                                    scratch_[worker].data());
   });
 }
 

@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "exec/cpu/activations.h"
 #include "exec/cpu/kernel_table.h"
+#include "exec/cpu/shares.h"
 #include "model/model.h"
 
 namespace carat::exec::cpu {
@@ -59,6 +60,7 @@ class Multiplier {
 
  private:
   ThreadPool* pool_;
+  Shares shares_;
   std::vector<AlignedBuffer<std::byte>> scratch_;  // [workers]
 };
 

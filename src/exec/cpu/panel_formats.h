@@ -23,18 +23,25 @@ namespace {
 // With one activation row the kernel is as fast as memory only when the loads never wait, and the rows of a tile are
 // too short for the hardware to see the next one coming. So each read asks for as many bytes of the next tile; asking
 // for them all at once would fill the queue of outstanding loads and stall this tile's.
-struct StoredRows {
-  const uint8_t* block;
-  size_t row_bytes;
+class StoredRows {
+ public:
+  RowPointers rows;
   const uint8_t* ahead;
 
+  StoredRows(const uint8_t* first, size_t row_bytes, const uint8_t* next) : ahead(next) {
+    rows.stride = row_bytes;
+    for (int quad = 0; quad < kLanes / 4; ++quad) {
+      set_quad(quad, first + static_cast<size_t>(4 * quad) * row_bytes);
+    }
+  }
+
   // Lane r: four bytes of row r.
-  Ints word(size_t offset) const { return gather(block + offset, row_bytes); }
+  Ints word(size_t offset) const { return gather(rows, offset); }
   // Lane r of words[j]: bytes 4j .. 4j + 3 of the 16 bytes of row r.
   void words16(size_t offset, Ints words[4]) {
-    for (int line = 0; line < 16 * kLanes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    transpose_rows(rows, offset, words);
+    for (int line = 0; line < 16 * kLanes; line += 64) prefetch_behind(words[line / 64], ahead + line);
     ahead += 16 * kLanes;
-    transpose_rows(block + offset, row_bytes, words);
   }
   void words32(size_t offset, Ints words[8]) {
     words16(offset, words);
@@ -44,11 +51,20 @@ struct StoredRows {
   void advance(size_t bytes, const uint8_t* next_ahead) {
     for (; ahead < next_ahead; ahead += 64) __builtin_prefetch(ahead, 0, 2);
     ahead = next_ahead;
-    block += bytes;
+    for (int quad = 0; quad < kLanes / 4; ++quad) set_quad(quad, rows.quads[quad] + bytes);
+  }
+
+ private:
+  void set_quad(int quad, const uint8_t* row) {
+    // The compiler must not know what one pointer has to do with another: as multiples of one stride sixteen addresses
+    // do not fit the registers.
+    asm("" : "+r"(row));
+    rows.quads[quad] = row;
   }
 };
 
-// Where a decoder puts one block.
+// Where a decoder puts one block: words and scales in the order they are found, and which sub-blocks are complete,
+// counted from the first. Here into memory, for several rows of activations; RowBlock multiplies at once with one.
 struct PanelBlock {
   uint8_t* bytes;  // [elements / 4][kLanes][4]
   float* scales;   // [elements / kSub][kLanes]
@@ -57,6 +73,7 @@ struct PanelBlock {
   void word(int j, Ints v) const { store_ints(bytes + static_cast<size_t>(j) * sizeof(Ints), v); }
   void scale(int sub, Floats v) const { store(scales + sub * kLanes, v); }
   void bias(int sub, Floats v) const { store(biases + sub * kLanes, v); }
+  void complete(int, int) const {}
 };
 
 inline Ints repeat_byte(int byte) {
@@ -83,31 +100,38 @@ struct PanelQ8_0 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = true, kAffine = false;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     out.scale(0, low_halves(rows.word(0)));
-    for (int half = 0; half < 2; ++half) {
-      Ints words[4];
-      rows.words16(offsetof(Block, quants) + 16 * half, words);
-      for (int j = 0; j < 4; ++j) {
-        out.word(4 * half + j, kWideIsUnsigned ? bit_xor(words[j], repeat_byte(0x80)) : words[j]);
-      }
-    }
+    Ints words[8];
+    rows.words32(offsetof(Block, quants), words);
+    unrolled<8>([&]<int kWord>() {
+      out.word(kWord, kWideIsUnsigned ? bit_xor(words[kWord], repeat_byte(0x80)) : words[kWord]);
+    });
+    out.complete(0, 1);
   }
 };
+
+template <typename Out>
+inline void decode_nibbles(StoredRows& rows, size_t quants, Out& out) {
+  Ints words[4];
+  rows.words16(quants, words);
+  unrolled<4>([&]<int kWord>() {
+    out.word(kWord, low_nibbles(words[kWord]));
+    out.word(4 + kWord, high_nibbles(words[kWord]));
+  });
+  out.complete(0, 1);
+}
 
 struct PanelQ4_0 {
   using Block = quant::BlockQ4_0;
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 4;  // zero = 8
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     out.scale(0, low_halves(rows.word(0)));
-    Ints words[4];
-    rows.words16(offsetof(Block, quants), words);
-    for (int j = 0; j < 4; ++j) {
-      out.word(j, low_nibbles(words[j]));
-      out.word(4 + j, high_nibbles(words[j]));
-    }
+    decode_nibbles(rows, offsetof(Block, quants), out);
   }
 };
 
@@ -116,21 +140,18 @@ struct PanelQ4_1 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     const Ints d_and_m = rows.word(0);
     out.scale(0, low_halves(d_and_m));
     out.bias(0, high_halves(d_and_m));
-    Ints words[4];
-    rows.words16(offsetof(Block, quants), words);
-    for (int j = 0; j < 4; ++j) {
-      out.word(j, low_nibbles(words[j]));
-      out.word(4 + j, high_nibbles(words[j]));
-    }
+    decode_nibbles(rows, offsetof(Block, quants), out);
   }
 };
 
 // The 5-bit values of Q5_0 and Q5_1: nibbles and the bits above them.
-inline void decode_five_bits(StoredRows& rows, size_t quants, size_t high, const PanelBlock& out) {
+template <typename Out>
+inline void decode_five_bits(StoredRows& rows, size_t quants, size_t high, Out& out) {
   const Ints bits = rows.word(high);
   Ints words[4];
   rows.words16(quants, words);
@@ -138,6 +159,7 @@ inline void decode_five_bits(StoredRows& rows, size_t quants, size_t high, const
     out.word(kWord, bit_or(low_nibbles(words[kWord]), spread_bits<kWord>(bits)));
     out.word(4 + kWord, bit_or(high_nibbles(words[kWord]), spread_bits<4 + kWord>(bits)));
   });
+  out.complete(0, 1);
 }
 
 struct PanelQ5_0 {
@@ -145,7 +167,8 @@ struct PanelQ5_0 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 3;  // zero = 16
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     out.scale(0, low_halves(rows.word(0)));
     decode_five_bits(rows, offsetof(Block, quants), offsetof(Block, high), out);
   }
@@ -156,7 +179,8 @@ struct PanelQ5_1 {
   static constexpr int kElements = 32, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     const Ints d_and_m = rows.word(0);
     out.scale(0, low_halves(d_and_m));
     out.bias(0, high_halves(d_and_m));
@@ -164,13 +188,15 @@ struct PanelQ5_1 {
   }
 };
 
-inline void decode_table(StoredRows& rows, size_t quants, const int8_t table[16], const PanelBlock& out) {
+template <typename Out>
+inline void decode_table(StoredRows& rows, size_t quants, const int8_t table[16], Out& out) {
   Ints words[4];
   rows.words16(quants, words);
-  for (int j = 0; j < 4; ++j) {
-    out.word(j, lookup(table, low_nibbles(words[j])));
-    out.word(4 + j, lookup(table, high_nibbles(words[j])));
-  }
+  unrolled<4>([&]<int kWord>() {
+    out.word(kWord, lookup(table, low_nibbles(words[kWord])));
+    out.word(4 + kWord, lookup(table, high_nibbles(words[kWord])));
+  });
+  out.complete(0, 1);
 }
 
 struct ByteTable {
@@ -190,7 +216,8 @@ struct PanelIQ4_NL {
   static constexpr bool kWide = true, kAffine = false;
   static constexpr ByteTable kTable = shifted_table(quant::kIq4NlValues, kWideIsUnsigned ? 128 : 0);
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     out.scale(0, low_halves(rows.word(0)));
     decode_table(rows, offsetof(Block, quants), kTable.entries, out);
   }
@@ -202,7 +229,8 @@ struct PanelMXFP4 {
   static constexpr bool kWide = false, kAffine = false;
   static constexpr ByteTable kTable = shifted_table(quant::kMxfp4Values, 16);
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     // 2^(E - 128). E = 0 and 1 are subnormal, so the power is taken with twice the exponent range: 2^(E - 126) / 4.
     const Ints exponent = bit_and(rows.word(0), broadcast_int(0xff));
     const Floats above = as_floats(shift_left<23>(subtract(exponent, broadcast_int(1))));
@@ -221,12 +249,14 @@ inline Ints byte_of(Ints v) {
 }
 
 // The scales and minimums of Q4_K and Q5_K, whose blocks begin alike.
-inline void decode_scales_and_mins(const StoredRows& rows, const PanelBlock& out) {
-  const Ints d_and_dmin = rows.word(0);
-  const Floats d = low_halves(d_and_dmin);
-  const Floats negative_dmin = negate(high_halves(d_and_dmin));
-  constexpr size_t kPacked = offsetof(quant::BlockQ4_K, scales);
-  const Ints first = rows.word(kPacked), second = rows.word(kPacked + 4), third = rows.word(kPacked + 8);
+template <typename Out>
+inline void decode_scales_and_mins(StoredRows& rows, Out& out) {
+  static_assert(offsetof(quant::BlockQ4_K, scales) == 4);
+  Ints head[4];
+  rows.words16(0, head);
+  const Floats d = low_halves(head[0]);
+  const Floats negative_dmin = negate(high_halves(head[0]));
+  const Ints first = head[1], second = head[2], third = head[3];
   const Ints six = broadcast_int(63), four = broadcast_int(15), two = broadcast_int(0x30);
   unrolled<4>([&]<int kByte>() {
     const Ints scale = bit_and(shift_right<8 * kByte>(first), six);
@@ -248,16 +278,18 @@ struct PanelQ4_K {
   static constexpr int kElements = 256, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     decode_scales_and_mins(rows, out);
-    for (int pair = 0; pair < 4; ++pair) {
+    unrolled<4>([&]<int kPair>() {
       Ints words[8];
-      rows.words32(offsetof(Block, quants) + 32 * pair, words);
-      for (int j = 0; j < 8; ++j) {
-        out.word(16 * pair + j, low_nibbles(words[j]));
-        out.word(16 * pair + 8 + j, high_nibbles(words[j]));
-      }
-    }
+      rows.words32(offsetof(Block, quants) + 32 * kPair, words);
+      unrolled<8>([&]<int kWord>() {
+        out.word(16 * kPair + kWord, low_nibbles(words[kWord]));
+        out.word(16 * kPair + 8 + kWord, high_nibbles(words[kWord]));
+      });
+      out.complete(2 * kPair, 2);
+    });
   }
 };
 
@@ -266,7 +298,8 @@ struct PanelQ5_K {
   static constexpr int kElements = 256, kSub = 32, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     decode_scales_and_mins(rows, out);
     Ints high[8];
     rows.words32(offsetof(Block, high), high);
@@ -274,12 +307,13 @@ struct PanelQ5_K {
       Ints words[8];
       rows.words32(offsetof(Block, quants) + 32 * kPair, words);
       const Ints one = repeat_byte(1);
-      for (int j = 0; j < 8; ++j) {
-        const Ints even = shift_left<4>(bit_and(shift_right<2 * kPair>(high[j]), one));
-        const Ints odd = shift_left<4>(bit_and(shift_right<2 * kPair + 1>(high[j]), one));
-        out.word(16 * kPair + j, bit_or(low_nibbles(words[j]), even));
-        out.word(16 * kPair + 8 + j, bit_or(high_nibbles(words[j]), odd));
-      }
+      unrolled<8>([&]<int kWord>() {
+        const Ints even = shift_left<4>(bit_and(shift_right<2 * kPair>(high[kWord]), one));
+        const Ints odd = shift_left<4>(bit_and(shift_right<2 * kPair + 1>(high[kWord]), one));
+        out.word(16 * kPair + kWord, bit_or(low_nibbles(words[kWord]), even));
+        out.word(16 * kPair + 8 + kWord, bit_or(high_nibbles(words[kWord]), odd));
+      });
+      out.complete(2 * kPair, 2);
     });
   }
 };
@@ -289,32 +323,38 @@ struct PanelQ6_K {
   static constexpr int kElements = 256, kSub = 16, kZeroShift = 2;  // zero = 32
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     // d is the last half of the block: gathering from two bytes earlier stays inside the row.
     const Floats d = high_halves(rows.word(offsetof(Block, d) - 2));
-    for (int word = 0; word < 4; ++word) {
-      const Ints scales = rows.word(offsetof(Block, scales) + 4 * word);
+    Ints scales[4];
+    rows.words16(offsetof(Block, scales), scales);
+    unrolled<4>([&]<int kWord>() {
       unrolled<4>([&]<int kByte>() {
-        const Ints scale = shift_right_signed<24>(shift_left<24 - 8 * kByte>(scales));
-        out.scale(4 * word + kByte, multiply(d, to_floats(scale)));
+        const Ints scale = shift_right_signed<24>(shift_left<24 - 8 * kByte>(scales[kWord]));
+        out.scale(4 * kWord + kByte, multiply(d, to_floats(scale)));
       });
-    }
-    for (int n = 0; n < 2; ++n) decode_half(rows, n, out);
+    });
+    decode_half<0>(rows, out);
+    decode_half<1>(rows, out);
   }
 
-  // Elements 128n .. 128n + 127: two groups of 32 bytes of nibbles, one of 32 bytes of bit pairs.
-  static void decode_half(StoredRows& rows, int n, const PanelBlock& out) {
+  // Elements 128 kHalf .. 128 kHalf + 127: two groups of 32 bytes of nibbles, one of 32 bytes of bit pairs.
+  template <int kHalf, typename Out>
+  static void decode_half(StoredRows& rows, Out& out) {
     Ints first[8], second[8], high[8];
-    rows.words32(offsetof(Block, low) + 64 * n, first);
-    rows.words32(offsetof(Block, low) + 64 * n + 32, second);
-    rows.words32(offsetof(Block, high) + 32 * n, high);
+    rows.words32(offsetof(Block, low) + 64 * kHalf, first);
+    rows.words32(offsetof(Block, low) + 64 * kHalf + 32, second);
+    rows.words32(offsetof(Block, high) + 32 * kHalf, high);
     const Ints pair = repeat_byte(0x30);
-    for (int j = 0; j < 8; ++j) {
-      out.word(32 * n + j, bit_or(low_nibbles(first[j]), bit_and(shift_left<4>(high[j]), pair)));
-      out.word(32 * n + 8 + j, bit_or(low_nibbles(second[j]), bit_and(shift_left<2>(high[j]), pair)));
-      out.word(32 * n + 16 + j, bit_or(high_nibbles(first[j]), bit_and(high[j], pair)));
-      out.word(32 * n + 24 + j, bit_or(high_nibbles(second[j]), bit_and(shift_right<2>(high[j]), pair)));
-    }
+    unrolled<8>([&]<int kWord>() {
+      const Ints a = first[kWord], b = second[kWord], bits = high[kWord];
+      out.word(32 * kHalf + kWord, bit_or(low_nibbles(a), bit_and(shift_left<4>(bits), pair)));
+      out.word(32 * kHalf + 8 + kWord, bit_or(low_nibbles(b), bit_and(shift_left<2>(bits), pair)));
+      out.word(32 * kHalf + 16 + kWord, bit_or(high_nibbles(a), bit_and(bits, pair)));
+      out.word(32 * kHalf + 24 + kWord, bit_or(high_nibbles(b), bit_and(shift_right<2>(bits), pair)));
+    });
+    out.complete(8 * kHalf, 8);
   }
 };
 
@@ -323,7 +363,8 @@ struct PanelQ3_K {
   static constexpr int kElements = 256, kSub = 16, kZeroShift = 5;  // zero = 4
   static constexpr bool kWide = false, kAffine = false;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     decode_scales(rows, out);
     Ints high[8];
     rows.words32(offsetof(Block, high), high);
@@ -331,17 +372,19 @@ struct PanelQ3_K {
       Ints words[8];
       rows.words32(offsetof(Block, quants) + 32 * kHalf, words);
       unrolled<4>([&]<int kGroup>() {
-        for (int j = 0; j < 8; ++j) {
-          const Ints low = bit_and(shift_right<2 * kGroup>(words[j]), repeat_byte(3));
-          const Ints bit = bit_and(shift_right<4 * kHalf + kGroup>(high[j]), repeat_byte(1));
-          out.word(32 * kHalf + 8 * kGroup + j, bit_or(low, shift_left<2>(bit)));
-        }
+        unrolled<8>([&]<int kWord>() {
+          const Ints low = bit_and(shift_right<2 * kGroup>(words[kWord]), repeat_byte(3));
+          const Ints bit = bit_and(shift_right<4 * kHalf + kGroup>(high[kWord]), repeat_byte(1));
+          out.word(32 * kHalf + 8 * kGroup + kWord, bit_or(low, shift_left<2>(bit)));
+        });
+        out.complete(8 * kHalf + 2 * kGroup, 2);
       });
     });
   }
 
   // 16 scales of six bits: four in the nibbles of the first eight bytes, two in the last four bytes.
-  static void decode_scales(const StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode_scales(const StoredRows& rows, Out& out) {
     const Floats d = high_halves(rows.word(offsetof(Block, d) - 2));
     constexpr size_t kPacked = offsetof(Block, scales);
     const Ints nibbles[2] = {rows.word(kPacked), rows.word(kPacked + 4)};
@@ -362,27 +405,30 @@ struct PanelQ2_K {
   static constexpr int kElements = 256, kSub = 16, kZeroShift = 0;
   static constexpr bool kWide = false, kAffine = true;
 
-  static void decode(StoredRows& rows, const PanelBlock& out) {
+  template <typename Out>
+  static void decode(StoredRows& rows, Out& out) {
     const Ints d_and_dmin = rows.word(offsetof(Block, d));
     const Floats d = low_halves(d_and_dmin);
     const Floats negative_dmin = negate(high_halves(d_and_dmin));
-    for (int word = 0; word < 4; ++word) {
-      const Ints packed = rows.word(offsetof(Block, scales) + 4 * word);
+    Ints packed[4];
+    rows.words16(offsetof(Block, scales), packed);
+    unrolled<4>([&]<int kWord>() {
       unrolled<4>([&]<int kByte>() {
-        const Ints both = byte_of<kByte>(packed);
-        out.scale(4 * word + kByte, multiply(d, to_floats(bit_and(both, broadcast_int(15)))));
-        out.bias(4 * word + kByte, multiply(negative_dmin, to_floats(shift_right<4>(both))));
+        const Ints both = byte_of<kByte>(packed[kWord]);
+        out.scale(4 * kWord + kByte, multiply(d, to_floats(bit_and(both, broadcast_int(15)))));
+        out.bias(4 * kWord + kByte, multiply(negative_dmin, to_floats(shift_right<4>(both))));
       });
-    }
-    for (int half = 0; half < 2; ++half) {
+    });
+    unrolled<2>([&]<int kHalf>() {
       Ints words[8];
-      rows.words32(offsetof(Block, quants) + 32 * half, words);
+      rows.words32(offsetof(Block, quants) + 32 * kHalf, words);
       unrolled<4>([&]<int kGroup>() {
-        for (int j = 0; j < 8; ++j) {
-          out.word(32 * half + 8 * kGroup + j, bit_and(shift_right<2 * kGroup>(words[j]), repeat_byte(3)));
-        }
+        unrolled<8>([&]<int kWord>() {
+          out.word(32 * kHalf + 8 * kGroup + kWord, bit_and(shift_right<2 * kGroup>(words[kWord]), repeat_byte(3)));
+        });
+        out.complete(8 * kHalf + 2 * kGroup, 2);
       });
-    }
+    });
   }
 };
 

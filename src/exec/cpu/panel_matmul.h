@@ -4,8 +4,8 @@
 //
 // kLanes weight rows are unpacked into a panel of at most kPanelCols columns that stays in the first-level cache, then
 // every tile of activation rows runs over it: one load of weights serves all rows of the tile, and a weight is unpacked
-// once however many rows there are. What bounds it: with one row the memory the weights come from, with many rows the
-// dot product instruction.
+// once however many rows there are. One or two rows are multiplied while weights are unpacked, without a panel. What
+// bounds it: with one row the memory the weights come from, with many rows the dot product instruction.
 //
 // The result of one (weight row, activation row) is, block by block of 32 columns in order,
 //   sum = fma(float(integer dot) * weight scale, activation scale, sum)        and with a bias
@@ -77,34 +77,38 @@ inline void dot_narrow_quants(const uint8_t* panel, const uint8_t* quants, Ints 
   }
 }
 
+// One word of weights with quants of 15 bits. Planes of high bytes are summed apart, to be added by with_highs().
 template <typename Format, int kRows>
-inline void dot_wide_quants(const uint8_t* panel, const uint8_t* quants, Ints totals[kRows]) {
+inline void dot_wide_word(Ints weights, const uint8_t* quants, Ints totals[kRows], Ints highs[kRows]) {
   if constexpr (kInt16Layout == Int16Layout::kPairs) {
     constexpr bool kSigned = Format::kWide && !kWideIsUnsigned;
-#pragma GCC unroll 8
-    for (int j = 0; j < Format::kSub / 4; ++j) {
-      const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
-      const Ints even = even_bytes<kSigned>(weights), odd = odd_bytes<kSigned>(weights);
-      for (int r = 0; r < kRows; ++r) {
-        const uint8_t* four = quants + 8 * (j * kRows + r);
-        totals[r] = dot_pairs(totals[r], even, broadcast_bytes(four));
-        totals[r] = dot_pairs(totals[r], odd, broadcast_bytes(four + 4));
-      }
+    const Ints even = even_bytes<kSigned>(weights), odd = odd_bytes<kSigned>(weights);
+    for (int r = 0; r < kRows; ++r) {
+      totals[r] = dot_pairs(totals[r], even, broadcast_bytes(quants + 8 * r));
+      totals[r] = dot_pairs(totals[r], odd, broadcast_bytes(quants + 8 * r + 4));
     }
   } else {
-    Ints highs[kRows];
-    for (int r = 0; r < kRows; ++r) highs[r] = broadcast_int(0);
-#pragma GCC unroll 8
-    for (int j = 0; j < Format::kSub / 4; ++j) {
-      const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
-      for (int r = 0; r < kRows; ++r) {
-        const uint8_t* four = quants + 8 * (j * kRows + r);
-        highs[r] = dot_bytes<Format>(highs[r], weights, four);
-        totals[r] = dot_bytes<Format>(totals[r], weights, four + 4);
-      }
+    for (int r = 0; r < kRows; ++r) {
+      highs[r] = dot_bytes<Format>(highs[r], weights, quants + 8 * r);
+      totals[r] = dot_bytes<Format>(totals[r], weights, quants + 8 * r + 4);
     }
-    for (int r = 0; r < kRows; ++r) totals[r] = add(totals[r], shift_left<7>(highs[r]));
   }
+}
+
+inline Ints with_highs(Ints total, Ints high) {
+  return kInt16Layout == Int16Layout::kPairs ? total : add(total, shift_left<7>(high));
+}
+
+template <typename Format, int kRows>
+inline void dot_wide_quants(const uint8_t* panel, const uint8_t* quants, Ints totals[kRows]) {
+  Ints highs[kRows];
+  for (int r = 0; r < kRows; ++r) highs[r] = broadcast_int(0);
+#pragma GCC unroll 8
+  for (int j = 0; j < Format::kSub / 4; ++j) {
+    const Ints weights = load_ints(panel + static_cast<size_t>(j) * sizeof(Ints));
+    dot_wide_word<Format, kRows>(weights, quants + 8 * j * kRows, totals, highs);
+  }
+  for (int r = 0; r < kRows; ++r) totals[r] = with_highs(totals[r], highs[r]);
 }
 
 // What the dots of a sub-block start from: unsigned weights without a bias have `zero` too much in each product.
@@ -195,8 +199,79 @@ inline void decode_panel(StoredRows rows, uint32_t cols, const Panel& panel) {
   }
 }
 
+// Where a decoder puts a block when there are few rows of activations: nothing is kept, words are multiplied as they
+// come.
+template <typename Format, bool kInt16, int kRows>
+struct DirectBlock {
+  static constexpr int kSubs = Format::kElements / Format::kSub;
+  static constexpr int kWords = Format::kSub / 4;  // of a sub-block
+
+  RowTile a;
+  Floats sums[kRows];
+  Ints totals[kSubs][kRows], highs[kSubs][kRows];
+  Floats scales[kSubs], biases[kSubs];
+
+  void word(int j, Ints weights) {
+    const int sub = j / kWords;
+    if (j % kWords == 0) {
+      for (int r = 0; r < kRows; ++r) {
+        totals[sub][r] = starting_total<Format>(a.offsets[sub * kRows + r]);
+        highs[sub][r] = broadcast_int(0);
+      }
+    }
+    const uint8_t* quants = a.quants + static_cast<size_t>(4 * j * kRows) * kQuantBytes<kInt16>;
+    if constexpr (kInt16) {
+      dot_wide_word<Format, kRows>(weights, quants, totals[sub], highs[sub]);
+    } else {
+      for (int r = 0; r < kRows; ++r) totals[sub][r] = dot_bytes<Format>(totals[sub][r], weights, quants + 4 * r);
+    }
+  }
+  void scale(int sub, Floats v) { scales[sub] = v; }
+  void bias(int sub, Floats v) { biases[sub] = v; }
+  void complete(int first, int count) {
+    for (int sub = first; sub < first + count; ++sub) {
+      const float* activation_scales = a.scales + sub * Format::kSub / static_cast<int>(kBlock) * kRows;
+      for (int r = 0; r < kRows; ++r) {
+        const Ints total = kInt16 ? with_highs(totals[sub][r], highs[sub][r]) : totals[sub][r];
+        sums[r] = multiply_add(multiply(to_floats(total), scales[sub]), broadcast(activation_scales[r]), sums[r]);
+        if constexpr (Format::kAffine) {
+          sums[r] = multiply_add(biases[sub], broadcast(a.sums[sub * kRows + r]), sums[r]);
+        }
+      }
+    }
+  }
+  void advance() {
+    a.quants += Format::kElements * kRows * kQuantBytes<kInt16>;
+    a.scales += Format::kElements / kBlock * kRows;
+    a.offsets += kSubs * kRows;
+    a.sums += kSubs * kRows;
+  }
+};
+
+// Flattened: everything a decoder calls has to be in this loop for its arrays to become registers.
+template <typename Format, bool kInt16, int kRows>
+__attribute__((flatten)) void multiply_directly(const WeightTile& weights, const Activations& a, float* out,
+                                                size_t out_stride) {
+  constexpr size_t kBlockBytes = sizeof(typename Format::Block);
+  StoredRows rows(weights.data, weights.row_bytes, weights.data + kLanes * weights.row_bytes);
+  DirectBlock<Format, kInt16, kRows> block;
+  block.a = row_tile<Format, kInt16, kRows>(a, 0, 0);
+  for (int r = 0; r < kRows; ++r) block.sums[r] = broadcast(0.0f);
+  for (uint32_t col = 0; col < a.cols; col += Format::kElements) {
+    const uint8_t* next_ahead = rows.ahead + kLanes * kBlockBytes;
+    Format::decode(rows, block);
+    rows.advance(kBlockBytes, next_ahead);
+    block.advance();
+  }
+  for (int r = 0; r < kRows; ++r) {
+    store_lanes(out + static_cast<size_t>(r) * out_stride, block.sums[r], weights.skip);
+  }
+}
+
 template <typename Format, bool kInt16>
 void matmul_panel(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
+  if (a.rows == 1) return multiply_directly<Format, kInt16, 1>(weights, a, out, out_stride);
+  if (a.rows == 2) return multiply_directly<Format, kInt16, 2>(weights, a, out, out_stride);
   const Panel panel(scratch);
   for (uint32_t first = 0; first < a.cols; first += kPanelCols) {
     const uint32_t count = a.cols - first < kPanelCols ? a.cols - first : kPanelCols;

@@ -16,6 +16,10 @@ namespace {
 using Ints = __m256i;
 using Floats = __m256;
 constexpr int kLanes = 8;
+struct RowPointers {
+  const uint8_t* quads[kLanes / 4];
+  size_t stride;
+};
 constexpr int kTileRows = 4;
 constexpr int kScoreRows = 2;
 constexpr bool kWideIsUnsigned = false;
@@ -114,17 +118,29 @@ inline void store_bytes(int8_t* p, Ints v) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
 
-inline Ints gather(const uint8_t* base, size_t stride) {
-  const Ints lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const Ints at = _mm256_mullo_epi32(lane, _mm256_set1_epi32(static_cast<int>(stride)));
-  return _mm256_i32gather_epi32(reinterpret_cast<const int*>(base), at, 1);
+// Word by word: the instruction that gathers takes longer (simd_avx512.h).
+__attribute__((always_inline)) inline Ints gather(const RowPointers& rows, size_t offset) {
+  const auto four = [&](int quad) {
+    const auto word = [&](size_t row) {
+      int32_t v;
+      __builtin_memcpy(&v, rows.quads[quad] + row * rows.stride + offset, 4);
+      return v;
+    };
+    const __m128i two = _mm_insert_epi32(_mm_cvtsi32_si128(word(0)), word(1), 1);
+    return _mm_insert_epi32(_mm_insert_epi32(two, word(2), 2), word(3), 3);
+  };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(four(0)), four(1), 1);
 }
 
-__attribute__((always_inline)) inline void transpose_rows(const uint8_t* base, size_t stride, Ints out[4]) {
+inline void prefetch_behind(Ints& v, const uint8_t* line) { asm volatile("prefetcht1 %1" : "+x"(v) : "m"(*line)); }
+
+__attribute__((always_inline)) inline void transpose_rows(const RowPointers& rows, size_t offset, Ints out[4]) {
   // Rows i and i + 4 side by side; then a 4 x 4 transpose of 32-bit words within each half leaves the lanes in order.
   const auto two = [&](size_t i) {
-    const auto row = [&](size_t r) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(base + r * stride)); };
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(row(i)), row(i + 4), 1);
+    const auto row = [&](int quad) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows.quads[quad] + i * rows.stride + offset));
+    };
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(row(0)), row(1), 1);
   };
   const Ints r0 = two(0), r1 = two(1), r2 = two(2), r3 = two(3);
   const Ints low01 = _mm256_unpacklo_epi32(r0, r1), high01 = _mm256_unpackhi_epi32(r0, r1);

@@ -14,7 +14,12 @@ namespace {
 typedef int32_t Ints __attribute__((vector_size(16)));
 typedef uint32_t Words __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
-constexpr int kLanes = 4;      // weight rows side by side
+constexpr int kLanes = 4;  // weight rows side by side
+// A tile of weight rows, by the first of every four.
+struct RowPointers {
+  const uint8_t* quads[kLanes / 4];
+  size_t stride;
+};
 constexpr int kTileRows = 4;   // activation rows of a tile
 constexpr int kScoreRows = 2;  // queries whose scores are computed together
 // Weights that use all 8 bits are stored as signed bytes here (dot_wide), as unsigned ones with 128 added elsewhere.
@@ -160,20 +165,23 @@ inline void store_bytes(int8_t* p, Ints v) {
   for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(v[i]);
 }
 
-// Lane r: the four bytes at base + r * stride.
-inline Ints gather(const uint8_t* base, size_t stride) {
+// Lane r: the four bytes `offset` into row r.
+inline Ints gather(const RowPointers& rows, size_t offset) {
   Ints v;
   for (int i = 0; i < kLanes; ++i) {
     int32_t word;
-    __builtin_memcpy(&word, base + static_cast<size_t>(i) * stride, 4);
+    __builtin_memcpy(&word, rows.quads[i / 4] + static_cast<size_t>(i % 4) * rows.stride + offset, 4);
     v[i] = word;
   }
   return v;
 }
 
-// Lane r of out[j]: bytes 4j .. 4j + 3 of the 16 bytes at base + r * stride.
-__attribute__((always_inline)) inline void transpose_rows(const uint8_t* base, size_t stride, Ints out[4]) {
-  for (size_t j = 0; j < 4; ++j) out[j] = gather(base + 4 * j, stride);
+// Asks for a line of memory, not before v is computed: left to themselves compilers ask for everything first.
+inline void prefetch_behind(Ints&, const uint8_t* line) { __builtin_prefetch(line, 0, 2); }
+
+// Lane r of out[j]: bytes 4j .. 4j + 3 of the 16 bytes `offset` into row r.
+__attribute__((always_inline)) inline void transpose_rows(const RowPointers& rows, size_t offset, Ints out[4]) {
+  for (size_t j = 0; j < 4; ++j) out[j] = gather(rows, offset + 4 * j);
 }
 
 // sum + the four products of the bytes of each lane: unsigned weights of at most 7 bits, signed activations above -128.

@@ -152,10 +152,13 @@ TEST_P(Matmul, ARowHasTheSameBitsInAnyBatchAndOnAnyNumberOfThreads) {
   const std::vector<float> values = test::Random(5).normals(size_t{rows} * cols);
   const std::vector<float> together = multiply(weights.matrix, quantise(values, rows, cols));
   EXPECT_EQ(together, multiply(weights.matrix, quantise(values, rows, cols), 3));
-  for (uint32_t r = 0; r < rows; ++r) {
-    const std::vector<float> row(values.begin() + r * cols, values.begin() + (r + 1) * cols);
-    const std::vector<float> alone = multiply(weights.matrix, quantise(row, 1, cols));
-    ASSERT_EQ(0, std::memcmp(alone.data(), together.data() + r * outputs, outputs * sizeof(float))) << "row " << r;
+  for (const uint32_t few : {1u, 2u, 3u}) {
+    for (uint32_t r = 0; r + few <= rows; ++r) {
+      const std::vector<float> part(values.begin() + r * cols, values.begin() + (r + few) * cols);
+      const std::vector<float> product = multiply(weights.matrix, quantise(part, few, cols));
+      ASSERT_EQ(0, std::memcmp(product.data(), together.data() + r * outputs, product.size() * sizeof(float)))
+          << few << " rows from row " << r;
+    }
   }
 }
 
@@ -219,8 +222,10 @@ TEST_P(Matmul, TakesEveryBitPattern) {
   weights.finish(GetParam().format, outputs, cols);
   // Large, so that the smallest MXFP4 scales (2^-128) do not vanish below fp32's range.
   const float scale = info.format == Format::kMXFP4 ? 1e30f : 1.0f;
-  const ActivationBuffer buffer = quantise(test::Random(22).normals(size_t{3} * cols, scale), 3, cols);
-  expect_product(weights, buffer, multiply(weights.matrix, buffer));
+  for (const uint32_t rows : {1u, 3u}) {  // one row has a loop of its own
+    const ActivationBuffer buffer = quantise(test::Random(22).normals(size_t{rows} * cols, scale), rows, cols);
+    expect_product(weights, buffer, multiply(weights.matrix, buffer));
+  }
 }
 
 }  // namespace
