@@ -1,6 +1,5 @@
 #include "exec/cpu/instruction_set.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@ namespace {
 
 struct UsableKernels {
   std::array<const KernelTable*, 3> tables = {};
+  std::array<KernelTable, 3> panel_tables = {};  // the same with few rows over panels, too
   size_t count = 0;
 
   UsableKernels() {
@@ -25,25 +25,34 @@ struct UsableKernels {
                         __builtin_cpu_supports("avx512vnni");
     if (avx512) tables[count++] = &avx512_kernels();
 #endif
+    for (size_t i = 0; i < count; ++i) {
+      panel_tables[i] = *tables[i];
+      panel_tables[i].find_matmul = tables[i]->find_panel_matmul;
+    }
   }
 };
 
+const UsableKernels& usable_tables() {
+  static const UsableKernels usable;
+  return usable;
+}
+
 }  // namespace
 
-std::span<const KernelTable* const> usable_kernels() {
-  static const UsableKernels usable;
-  return {usable.tables.data(), usable.count};
-}
+std::span<const KernelTable* const> usable_kernels() { return {usable_tables().tables.data(), usable_tables().count}; }
 
 const KernelTable& choose_kernels(const KernelChoices& choices) {
   const std::span<const KernelTable* const> usable = usable_kernels();
+  const auto table = [&](size_t index) -> const KernelTable& {
+    return choices.find("decode") == "panel" ? usable_tables().panel_tables[index] : *usable[index];
+  };
   const std::optional<std::string_view> wanted = choices.find("dot");
-  if (!wanted) return *usable.back();
-  const auto named = [&](const KernelTable* table) { return *wanted == table->name; };
-  const auto found = std::find_if(usable.begin(), usable.end(), named);
-  if (found != usable.end()) return **found;
+  if (!wanted) return table(usable.size() - 1);
+  for (size_t i = 0; i < usable.size(); ++i) {
+    if (*wanted == usable[i]->name) return table(i);
+  }
   std::string names;
-  for (const KernelTable* table : usable) names += fmt::format("{}{}", names.empty() ? "" : ", ", table->name);
+  for (const KernelTable* one : usable) names += fmt::format("{}{}", names.empty() ? "" : ", ", one->name);
   fail(ErrorCode::kUnsupported, "--kernels dot={}: this machine lacks the instructions it needs; usable here: {}",
        *wanted, names);
 }

@@ -91,7 +91,8 @@ struct KernelTable {
   Int16Layout int16_layout;
 
   size_t (*matmul_scratch)(uint32_t max_rows);
-  MatmulTile (*find_matmul)(quant::Format format, bool int16);  // int16: see QuantisedRows; nullptr: no kernel
+  MatmulTile (*find_matmul)(quant::Format format, bool int16);        // int16: see QuantisedRows; nullptr: no kernel
+  MatmulTile (*find_panel_matmul)(quant::Format format, bool int16);  // few rows like many: see panel_matmul.h
 
   // Quantises `width` rows of `cols` values (a multiple of 32) at rows[0 .. width) into one tile. Not-a-number and
   // infinity make the scale of their block so, and with it every result: they are reported, never hidden.
@@ -121,13 +122,16 @@ struct KernelTable {
 // one not without AVX-512 F, BW, DQ, VL and VNNI: see instruction_set.h.
 const KernelTable& portable_kernels();
 MatmulTile find_matmul_portable(quant::Format format, bool int16);
+MatmulTile find_panel_matmul_portable(quant::Format format, bool int16);
 size_t matmul_scratch_portable(uint32_t max_rows);
 #if defined(__x86_64__)
 const KernelTable& avx2_kernels();
 MatmulTile find_matmul_avx2(quant::Format format, bool int16);
+MatmulTile find_panel_matmul_avx2(quant::Format format, bool int16);
 size_t matmul_scratch_avx2(uint32_t max_rows);
 const KernelTable& avx512_kernels();
 MatmulTile find_matmul_avx512(quant::Format format, bool int16);
+MatmulTile find_panel_matmul_avx512(quant::Format format, bool int16);
 size_t matmul_scratch_avx512(uint32_t max_rows);
 #endif
 

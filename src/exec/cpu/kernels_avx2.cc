@@ -13,6 +13,7 @@ const KernelTable& avx2_kernels() {
       .int16_layout = kInt16Layout,
       .matmul_scratch = matmul_scratch_avx2,
       .find_matmul = find_matmul_avx2,
+      .find_panel_matmul = find_panel_matmul_avx2,
       .quantise_tile = quantise_tile,
       .rms_norm = rms_norm,
       .add_rms_norm = add_rms_norm,

@@ -13,6 +13,7 @@ const KernelTable& avx512_kernels() {
       .int16_layout = kInt16Layout,
       .matmul_scratch = matmul_scratch_avx512,
       .find_matmul = find_matmul_avx512,
+      .find_panel_matmul = find_panel_matmul_avx512,
       .quantise_tile = quantise_tile,
       .rms_norm = rms_norm,
       .add_rms_norm = add_rms_norm,

@@ -4,7 +4,8 @@
 
 namespace carat::exec::cpu {
 
-MatmulTile find_matmul_avx2(quant::Format format, bool int16) { return find_matmul(format, int16); }
+MatmulTile find_matmul_avx2(quant::Format format, bool int16) { return find_matmul(format, int16, true); }
+MatmulTile find_panel_matmul_avx2(quant::Format format, bool int16) { return find_matmul(format, int16, false); }
 size_t matmul_scratch_avx2(uint32_t max_rows) { return panel_scratch_bytes(max_rows); }
 
 }  // namespace carat::exec::cpu

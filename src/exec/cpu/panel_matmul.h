@@ -270,8 +270,6 @@ __attribute__((flatten)) void multiply_directly(const WeightTile& weights, const
 
 template <typename Format, bool kInt16>
 void matmul_panel(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
-  if (a.rows == 1) return multiply_directly<Format, kInt16, 1>(weights, a, out, out_stride);
-  if (a.rows == 2) return multiply_directly<Format, kInt16, 2>(weights, a, out, out_stride);
   const Panel panel(scratch);
   for (uint32_t first = 0; first < a.cols; first += kPanelCols) {
     const uint32_t count = a.cols - first < kPanelCols ? a.cols - first : kPanelCols;
@@ -297,6 +295,13 @@ void matmul_panel(const WeightTile& weights, const Activations& a, float* out, s
       multiply_row_tile<Format, kInt16, 1>(panel, columns, a, row, weights.skip, out, out_stride);
     }
   }
+}
+
+template <typename Format, bool kInt16>
+void matmul_quantised(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
+  if (a.rows == 1) return multiply_directly<Format, kInt16, 1>(weights, a, out, out_stride);
+  if (a.rows == 2) return multiply_directly<Format, kInt16, 2>(weights, a, out, out_stride);
+  matmul_panel<Format, kInt16>(weights, a, out, out_stride, scratch);
 }
 
 }  // namespace

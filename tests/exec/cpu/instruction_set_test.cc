@@ -20,6 +20,9 @@ TEST(InstructionSet, ATableIsChosenByName) {
   for (const KernelTable* table : usable_kernels()) {
     const auto choices = KernelChoices::parse(std::string("dot=") + table->name);
     EXPECT_EQ(&choose_kernels(choices), table);
+    const auto panel = KernelChoices::parse(fmt::format("dot={},decode=panel", table->name));
+    EXPECT_STREQ(choose_kernels(panel).name, table->name);
+    EXPECT_EQ(choose_kernels(panel).find_matmul, table->find_panel_matmul);
   }
 }
 

@@ -94,9 +94,13 @@ class Matmul : public testing::TestWithParam<Case> {
   }
 
   std::vector<float> multiply(const model::Matrix& matrix, const ActivationBuffer& buffer, unsigned threads = 1) const {
-    const WeightMatrix weights(*GetParam().table, matrix, GetParam().int16);
+    return multiply(*GetParam().table, matrix, buffer, threads);
+  }
+  std::vector<float> multiply(const KernelTable& table, const model::Matrix& matrix, const ActivationBuffer& buffer,
+                              unsigned threads = 1) const {
+    const WeightMatrix weights(table, matrix, GetParam().int16);
     ThreadPool pool(threads);
-    Multiplier multiplier(*GetParam().table, pool, buffer.view().rows);
+    Multiplier multiplier(table, pool, buffer.view().rows);
     const size_t stride = matrix.rows + 3;
     std::vector<float> out(buffer.view().rows * stride, -77.0f);
     multiplier.run({&weights, &buffer.view(), out.data(), stride});
@@ -159,6 +163,22 @@ TEST_P(Matmul, ARowHasTheSameBitsInAnyBatchAndOnAnyNumberOfThreads) {
       ASSERT_EQ(0, std::memcmp(product.data(), together.data() + r * outputs, product.size() * sizeof(float)))
           << few << " rows from row " << r;
     }
+  }
+}
+
+TEST_P(Matmul, APanelChangesNoBit) {
+  const KernelTable& panel =
+      choose_kernels(KernelChoices::parse(fmt::format("dot={},decode=panel", GetParam().table->name)));
+  if (quantised()) {
+    const KernelTable& direct = *GetParam().table;
+    EXPECT_NE(panel.find_matmul(GetParam().format, GetParam().int16),
+              direct.find_matmul(GetParam().format, GetParam().int16));
+  }
+  const uint32_t cols = 1280, outputs = 37;
+  const Weights weights(GetParam().format, outputs, cols, 4);
+  for (const uint32_t rows : {1u, 2u, 3u}) {
+    const ActivationBuffer buffer = quantise(test::Random(rows).normals(size_t{rows} * cols), rows, cols);
+    EXPECT_EQ(multiply(weights.matrix, buffer), multiply(panel, weights.matrix, buffer)) << rows << " rows";
   }
 }
 
