@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
 # Builds with CUDA and runs what needs a GPU: tests, sanitizers, benchmarks. One machine, one script, one short table last.
-# usage: scripts/gpu_check.sh [build|test|sanitize|kernels|bench|decode|exactness ...]   (default: build test)
-# Environment: BUILD (build folder), ARCH (CUDA architectures), MODELS (folder for synthetic models), JOBS.
+# usage: scripts/gpu_check.sh [build|test|sanitize|kernels|bench|decode|compare|exactness ...]   (default: build test)
+# Environment: BUILD (build folder), ARCH (CUDA architectures), MODELS (folder for synthetic models), JOBS;
+# for compare: OTHER (the folder of another version of these sources), COMPARE ("PRESET FORMAT;..."), DEVICE.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build/gpu}
 ARCH=${ARCH:-90a-real}
 MODELS=${MODELS:-/dev/shm/carat-models}
 JOBS=${JOBS:-$(nproc)}
+DEVICE=${DEVICE:-gpu}
+CUDA=ON
+[ "$DEVICE" = gpu ] || CUDA=OFF
 
+# build [SOURCES FOLDER TARGET]: everything of these sources, or a target of others.
 build() {
-  cmake -S . -B "$BUILD" -G Ninja -DCARAT_CUDA=ON -DCARAT_CUDA_ARCHITECTURES="$ARCH" -DCMAKE_BUILD_TYPE=Release \
-    >"$BUILD.configure.log" 2>&1 ||
-    { tail -20 "$BUILD.configure.log"; return 1; }
+  local sources=${1:-.} folder=${2:-$BUILD} target=${3:-all}
+  cmake -S "$sources" -B "$folder" -G Ninja -DCARAT_CUDA="$CUDA" -DCARAT_CUDA_ARCHITECTURES="$ARCH" -DCMAKE_BUILD_TYPE=Release \
+    >"$folder.configure.log" 2>&1 ||
+    { tail -20 "$folder.configure.log"; return 1; }
   local started=$SECONDS
-  cmake --build "$BUILD" -j "$JOBS" >"$BUILD.build.log" 2>&1 ||
-    { grep -E 'error|FAILED' "$BUILD.build.log" | head -40; return 1; }
-  echo "built in $((SECONDS - started)) s"
+  cmake --build "$folder" --target "$target" -j "$JOBS" >"$folder.build.log" 2>&1 ||
+    { grep -E 'error|FAILED' "$folder.build.log" | head -40; return 1; }
+  echo "built $sources in $((SECONDS - started)) s"
 }
 
 run_tests() {
@@ -35,7 +41,7 @@ synth() {
 
 # A line of `carat bench` for each speed.
 run() {
-  "$BUILD/src/cli/carat" bench --device gpu "$@" 2>&1 | grep -E '^\| gemma4|rror' |
+  "$BUILD/src/cli/carat" bench --device "$DEVICE" "$@" 2>&1 | grep -E '^\| gemma4|rror' |
     sed 's/gemma4 Gemma 4 //; s/ with random weights//'
 }
 
@@ -69,6 +75,33 @@ decode() {
   done
 }
 
+# generation FOLDER MODEL: tokens a second of the carat built in that folder, mean and deviation. A version that hangs
+# costs a minute, not the session.
+generation() {
+  timeout 60 "$1/src/cli/carat" bench --device "$DEVICE" -m "$2" -p 0 -n 128 -r "${REPEATS:-3}" -o csv 2>/dev/null |
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) { gsub(/"/, "", $i); at[$i] = i } next }
+             { for (i = 1; i <= NF; ++i) gsub(/"/, "", $i); printf "%.1f +- %.1f", $at["avg_ts"], $at["stddev_ts"] }'
+}
+
+# Generation of another version of the sources and of these, in turn, two processes of each: figures of one machine on
+# one day, which alone can be compared.
+compare() {
+  local other="${OTHER:?set OTHER to the folder of the other version}" models model path
+  build . "$BUILD" carat && build "$other" "$BUILD-other" carat || return 1
+  IFS=';' read -ra models <<<"${COMPARE:-e2b q8_0-pure;e4b q8_0-pure;e4b q4_0-pure;e4b q4_k-pure;12b q4_0-pure;26b-a4b q4_0-pure;31b q4_0-pure}"
+  printf '%-22s %-16s %-16s %-16s %-16s\n' model other this other this
+  for model in "${models[@]}"; do
+    # shellcheck disable=SC2086
+    path=$(synth $model) || continue
+    printf '%-22s' "$model"
+    for folder in "$BUILD-other" "$BUILD" "$BUILD-other" "$BUILD"; do
+      printf ' %-16s' "$(generation "$folder" "$path" || echo failed)"
+    done
+    echo
+    rm -f "$path"
+  done
+}
+
 step() { echo; echo "== $*"; }
 
 mkdir -p "$(dirname "$BUILD")"
@@ -92,6 +125,7 @@ for what in "${@:-build test}"; do
         done ;;
       bench) bench ;;
       decode) decode ;;
+      compare) compare || exit 1 ;;
       exactness) "$BUILD/tests/parity/cuda_parity_test" --gtest_filter='*References*' | grep -E 'KL|greedy' ;;
       kernels) for program in "$BUILD"/bench/cuda/*_bench; do "$program"; done ;;
       *) echo "unknown part: $part"; exit 2 ;;

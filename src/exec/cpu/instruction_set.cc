@@ -44,7 +44,13 @@ std::span<const KernelTable* const> usable_kernels() { return {usable_tables().t
 const KernelTable& choose_kernels(const KernelChoices& choices) {
   const std::span<const KernelTable* const> usable = usable_kernels();
   const auto table = [&](size_t index) -> const KernelTable& {
-    return choices.find("decode") == "panel" ? usable_tables().panel_tables[index] : *usable[index];
+    const KernelTable& chosen = *usable[index];
+    if (choices.find("decode") == "panel") return usable_tables().panel_tables[index];
+    if (choices.find("decode") == "direct" && chosen.find_matmul == chosen.find_panel_matmul) {
+      fail(ErrorCode::kUnsupported, "--kernels decode=direct: dot={} has no such kernels; leave one of the two out",
+           chosen.name);
+    }
+    return chosen;
   };
   const std::optional<std::string_view> wanted = choices.find("dot");
   if (!wanted) return table(usable.size() - 1);

@@ -92,7 +92,7 @@ struct KernelTable {
 
   size_t (*matmul_scratch)(uint32_t max_rows);
   MatmulTile (*find_matmul)(quant::Format format, bool int16);        // int16: see QuantisedRows; nullptr: no kernel
-  MatmulTile (*find_panel_matmul)(quant::Format format, bool int16);  // few rows like many: see panel_matmul.h
+  MatmulTile (*find_panel_matmul)(quant::Format format, bool int16);  // few rows like many
 
   // Quantises `width` rows of `cols` values (a multiple of 32) at rows[0 .. width) into one tile. Not-a-number and
   // infinity make the scale of their block so, and with it every result: they are reported, never hidden.
@@ -122,7 +122,6 @@ struct KernelTable {
 // one not without AVX-512 F, BW, DQ, VL and VNNI: see instruction_set.h.
 const KernelTable& portable_kernels();
 MatmulTile find_matmul_portable(quant::Format format, bool int16);
-MatmulTile find_panel_matmul_portable(quant::Format format, bool int16);
 size_t matmul_scratch_portable(uint32_t max_rows);
 #if defined(__x86_64__)
 const KernelTable& avx2_kernels();

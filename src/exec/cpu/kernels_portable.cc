@@ -13,7 +13,7 @@ const KernelTable& portable_kernels() {
       .int16_layout = kInt16Layout,
       .matmul_scratch = matmul_scratch_portable,
       .find_matmul = find_matmul_portable,
-      .find_panel_matmul = find_panel_matmul_portable,
+      .find_panel_matmul = find_matmul_portable,
       .quantise_tile = quantise_tile,
       .rms_norm = rms_norm,
       .add_rms_norm = add_rms_norm,

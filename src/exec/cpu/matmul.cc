@@ -56,7 +56,7 @@ Multiplier::Multiplier(const KernelTable& kernels, ThreadPool& pool, uint32_t ma
 void Multiplier::run(std::span<const Product> products) {
   uint32_t tiles = 0;
   for (const Product& product : products) tiles += product.weights->tiles();
-  // In order: with one row a tile asks for the weights of the next (panel_formats.h).
+  // In order: a tile asks for the weights of the next.
   shares_.run(*pool_, tiles, [&](uint32_t tile, unsigned worker) {
     const Product* product = products.data();
     while (tile >= product->weights->tiles()) tile -= (product++)->weights->tiles();

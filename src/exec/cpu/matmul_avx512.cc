@@ -4,8 +4,8 @@
 
 namespace carat::exec::cpu {
 
-MatmulTile find_matmul_avx512(quant::Format format, bool int16) { return find_matmul(format, int16, true); }
-MatmulTile find_panel_matmul_avx512(quant::Format format, bool int16) { return find_matmul(format, int16, false); }
+MatmulTile find_matmul_avx512(quant::Format format, bool int16) { return find_matmul<true>(format, int16); }
+MatmulTile find_panel_matmul_avx512(quant::Format format, bool int16) { return find_matmul<false>(format, int16); }
 size_t matmul_scratch_avx512(uint32_t max_rows) { return panel_scratch_bytes(max_rows); }
 
 }  // namespace carat::exec::cpu

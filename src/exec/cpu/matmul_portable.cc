@@ -4,8 +4,7 @@
 
 namespace carat::exec::cpu {
 
-MatmulTile find_matmul_portable(quant::Format format, bool int16) { return find_matmul(format, int16, true); }
-MatmulTile find_panel_matmul_portable(quant::Format format, bool int16) { return find_matmul(format, int16, false); }
+MatmulTile find_matmul_portable(quant::Format format, bool int16) { return find_matmul<false>(format, int16); }
 size_t matmul_scratch_portable(uint32_t max_rows) { return panel_scratch_bytes(max_rows); }
 
 }  // namespace carat::exec::cpu

@@ -25,33 +25,32 @@ namespace {
 // for them all at once would fill the queue of outstanding loads and stall this tile's.
 class StoredRows {
  public:
-  RowPointers rows;
-  const uint8_t* ahead;
-
-  StoredRows(const uint8_t* first, size_t row_bytes, const uint8_t* next) : ahead(next) {
-    rows.stride = row_bytes;
+  // next: the beginning of the next tile.
+  StoredRows(const uint8_t* first, size_t row_bytes, const uint8_t* next) : next_(next) {
+    rows_.stride = row_bytes;
     for (int quad = 0; quad < kLanes / 4; ++quad) {
       set_quad(quad, first + static_cast<size_t>(4 * quad) * row_bytes);
     }
   }
 
   // Lane r: four bytes of row r.
-  Ints word(size_t offset) const { return gather(rows, offset); }
+  Ints word(size_t offset) const { return gather(rows_, offset); }
   // Lane r of words[j]: bytes 4j .. 4j + 3 of the 16 bytes of row r.
   void words16(size_t offset, Ints words[4]) {
-    transpose_rows(rows, offset, words);
-    for (int line = 0; line < 16 * kLanes; line += 64) prefetch_behind(words[line / 64], ahead + line);
-    ahead += 16 * kLanes;
+    transpose_rows(rows_, offset, words);
+    for (int line = 0; line < 16 * kLanes; line += 64) prefetch_behind(words[line / 64], next_ + asked_ + line);
+    asked_ += 16 * kLanes;
   }
   void words32(size_t offset, Ints words[8]) {
     words16(offset, words);
     words16(offset + 16, words + 4);
   }
   // On to the next block, `bytes` further, asking for what the reads of this one left out.
-  void advance(size_t bytes, const uint8_t* next_ahead) {
-    for (; ahead < next_ahead; ahead += 64) __builtin_prefetch(ahead, 0, 2);
-    ahead = next_ahead;
-    for (int quad = 0; quad < kLanes / 4; ++quad) set_quad(quad, rows.quads[quad] + bytes);
+  void advance(size_t bytes) {
+    for (; asked_ < kLanes * bytes; asked_ += 64) __builtin_prefetch(next_ + asked_, 0, 2);
+    next_ += kLanes * bytes;
+    asked_ = 0;
+    for (int quad = 0; quad < kLanes / 4; ++quad) set_quad(quad, rows_.quads[quad] + bytes);
   }
 
  private:
@@ -59,12 +58,16 @@ class StoredRows {
     // The compiler must not know what one pointer has to do with another: as multiples of one stride sixteen addresses
     // do not fit the registers.
     asm("" : "+r"(row));
-    rows.quads[quad] = row;
+    rows_.quads[quad] = row;
   }
+
+  RowPointers rows_;
+  const uint8_t* next_;
+  size_t asked_ = 0;  // bytes from next_ on
 };
 
 // Where a decoder puts one block: words and scales in the order they are found, and which sub-blocks are complete,
-// counted from the first. Here into memory, for several rows of activations; RowBlock multiplies at once with one.
+// counted from the first. Here into memory, for many rows of activations; DirectBlock multiplies at once.
 struct PanelBlock {
   uint8_t* bytes;  // [elements / 4][kLanes][4]
   float* scales;   // [elements / kSub][kLanes]

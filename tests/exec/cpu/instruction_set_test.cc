@@ -26,6 +26,21 @@ TEST(InstructionSet, ATableIsChosenByName) {
   }
 }
 
+TEST(InstructionSet, PortableHasNoDirectKernelsAndSaysSo) {
+  try {
+    choose_kernels(KernelChoices::parse("dot=portable,decode=direct"));
+    ADD_FAILURE() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.what(), testing::HasSubstr("dot=portable"));
+  }
+  for (const KernelTable* table : usable_kernels()) {
+    if (table == &portable_kernels()) continue;
+    const auto choices = KernelChoices::parse(fmt::format("dot={},decode=direct", table->name));
+    EXPECT_EQ(&choose_kernels(choices), table);
+  }
+}
+
 TEST(InstructionSet, WhatTheMachineLacksIsRefused) {
   for (const KernelOption& option : kernel_registry()) {
     if (option.executor != "cpu" || option.slot != "dot") continue;

@@ -169,7 +169,7 @@ TEST_P(Matmul, ARowHasTheSameBitsInAnyBatchAndOnAnyNumberOfThreads) {
 TEST_P(Matmul, APanelChangesNoBit) {
   const KernelTable& panel =
       choose_kernels(KernelChoices::parse(fmt::format("dot={},decode=panel", GetParam().table->name)));
-  if (quantised()) {
+  if (quantised() && GetParam().table != &portable_kernels()) {
     const KernelTable& direct = *GetParam().table;
     EXPECT_NE(panel.find_matmul(GetParam().format, GetParam().int16),
               direct.find_matmul(GetParam().format, GetParam().int16));
@@ -177,7 +177,8 @@ TEST_P(Matmul, APanelChangesNoBit) {
   const uint32_t cols = 1280, outputs = 37;
   const Weights weights(GetParam().format, outputs, cols, 4);
   for (const uint32_t rows : {1u, 2u, 3u}) {
-    const ActivationBuffer buffer = quantise(test::Random(rows).normals(size_t{rows} * cols), rows, cols);
+    const std::vector<float> values = test::Random(rows).normals(size_t{rows} * cols);
+    const ActivationBuffer buffer = quantise(values, rows, cols);
     EXPECT_EQ(multiply(weights.matrix, buffer), multiply(panel, weights.matrix, buffer)) << rows << " rows";
   }
 }
