@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "exec/cpu/kernel_table.h"
+#include "exec/cpu/simd_four_words.h"
 
 namespace carat::exec::cpu {
 namespace {
@@ -118,17 +119,8 @@ inline void store_bytes(int8_t* p, Ints v) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
 
-// Word by word: the instruction that gathers takes longer (simd_avx512.h).
 __attribute__((always_inline)) inline Ints gather(const RowPointers& rows, size_t offset) {
-  const auto four = [&](int quad) {
-    const auto word = [&](size_t row) {
-      int32_t v;
-      __builtin_memcpy(&v, rows.quads[quad] + row * rows.stride + offset, 4);
-      return v;
-    };
-    const __m128i two = _mm_insert_epi32(_mm_cvtsi32_si128(word(0)), word(1), 1);
-    return _mm_insert_epi32(_mm_insert_epi32(two, word(2), 2), word(3), 3);
-  };
+  const auto four = [&](int quad) { return four_words(rows.quads[quad] + offset, rows.stride); };
   return _mm256_inserti128_si256(_mm256_castsi128_si256(four(0)), four(1), 1);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "exec/cpu/kernel_table.h"
+#include "exec/cpu/simd_four_words.h"
 
 namespace carat::exec::cpu {
 namespace {
@@ -99,18 +100,8 @@ inline Floats load_bfloats(const void* p) {
 inline Floats low_halves(Ints v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 inline void store_bytes(int8_t* p, Ints v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v)); }
 
-// Word by word: the instruction that gathers takes twice as long on Zen 4, and longer still on Intel's processors since
-// their microcode keeps it from leaking.
 __attribute__((always_inline)) inline Ints gather(const RowPointers& rows, size_t offset) {
-  const auto four = [&](int quad) {
-    const auto word = [&](size_t row) {
-      int32_t v;
-      __builtin_memcpy(&v, rows.quads[quad] + row * rows.stride + offset, 4);
-      return v;
-    };
-    const __m128i two = _mm_insert_epi32(_mm_cvtsi32_si128(word(0)), word(1), 1);
-    return _mm_insert_epi32(_mm_insert_epi32(two, word(2), 2), word(3), 3);
-  };
+  const auto four = [&](int quad) { return four_words(rows.quads[quad] + offset, rows.stride); };
   Ints v = _mm512_castsi128_si512(four(0));
   v = _mm512_inserti32x4(v, four(1), 1);
   v = _mm512_inserti32x4(v, four(2), 2);
