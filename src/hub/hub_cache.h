@@ -8,7 +8,7 @@
 
 #include "hub/environment.h"
 #include "hub/model_files.h"
-#include "hub/repo_reference.h"
+#include "hub/remote/repo_reference.h"
 
 // The cache folders all tools of Hugging Face share, and llama.cpp with them:
 //   ROOT/models--owner--repo/refs/main                      the commit "main" was when it was last looked at

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "hub/environment.h"
-#include "hub/url.h"
+#include "hub/remote/url.h"
 
 namespace carat::hub {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hub/repo_reference.h"
+#include "hub/remote/repo_reference.h"
 
 namespace carat::hub {
 

@@ -24,7 +24,7 @@ struct CensusTensor {
   Count count;
 };
 
-// What is in a model file and how much of it one generated token reads: the rows of spec section 9.
+// What is in a model file and how much of it one generated token reads: the rows of docs/gemma4.md 9.
 struct Census {
   uint64_t tensors = 0;
   Count block_matrices;     // attention, feed-forward, per-layer gates, router, all experts

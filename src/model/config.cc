@@ -215,7 +215,7 @@ void read_experts(const Keys& keys, Config& config) {
   }
 }
 
-// Which layers are sliding, how wide they are, and whose cache they read (the KV-sharing rule of spec section 1).
+// Which layers are sliding, how wide they are, and whose cache they read (the KV-sharing rule of docs/gemma4.md 1).
 void read_layers(const Keys& keys, Config& config) {
   const uint32_t L = config.L;
   const auto F = keys.per_layer("feed_forward_length", L);
@@ -306,20 +306,6 @@ void read_per_layer_embedding(const gguf::ModelFile& file, const Keys& keys, Con
   }
 }
 
-void read_sampling(const gguf::Metadata& metadata, Config& config) {
-  const Keys keys(metadata, "general.sampling");
-  config.temperature = keys.number("temp").value_or(config.temperature);
-  config.top_p = keys.number("top_p").value_or(config.top_p);
-  // Stored signed; zero and below mean "no limit".
-  const float top_k = keys.number("top_k").value_or(static_cast<float>(config.top_k));
-  if (config.temperature < 0.0f) fail(ErrorCode::kBadFile, "{} is negative", keys.full("temp"));
-  if (config.top_p < 0.0f || config.top_p > 1.0f)
-    fail(ErrorCode::kBadFile, "{} is not from 0 to 1", keys.full("top_p"));
-  if (top_k > static_cast<float>(kMaxWidth))
-    fail(ErrorCode::kBadFile, "{} is beyond any vocabulary", keys.full("top_k"));
-  config.top_k = top_k > 0.0f ? static_cast<uint32_t>(top_k) : 0;
-}
-
 void read_drafter_keys(const Keys& keys, Config& config) {
   config.d_target = keys.required_integer("embedding_length_out", 1, kMaxWidth);
   if (config.d_target == config.d) {
@@ -369,7 +355,7 @@ Config parse_config(const gguf::ModelFile& file) {
   read_experts(keys, config);
   read_layers(keys, config);
   read_layer_kinds(file, keys, config);
-  read_sampling(metadata, config);
+  config.sampling = read_recommended_sampling(metadata);
   return config;
 }
 

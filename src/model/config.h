@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gguf/reader.h"
+#include "model/recommended_sampling.h"
 
 namespace carat::model {
 
@@ -19,7 +20,7 @@ inline constexpr uint32_t kMaxWidth = 1u << 24;
 inline constexpr uint32_t kMaxExperts = 4096;
 inline constexpr uint32_t kMaxPositions = 1u << 30;
 
-// What a file that lacks the key means (spec 2.1).
+// What a file that lacks the key means (docs/gemma4.md 2.1).
 inline constexpr float kDefaultRopeBase = 1e4f;
 inline constexpr float kDefaultSoftcap = 30.0f;
 
@@ -37,7 +38,8 @@ struct Layer {
   bool moe = false;
 };
 
-// Hyper-parameters of one file, read and checked against spec 2.1. Dimension letters are the spec's.
+// Hyper-parameters of one file, read and checked against docs/gemma4.md 2.1; the letters are those of its
+// conventions.
 struct Config {
   std::string architecture;  // "gemma4", or "gemma4-assistant" for a drafter
   std::string name;
@@ -56,14 +58,15 @@ struct Config {
   float rope_base_global = 1e6f;
   float rope_base_sliding = 1e4f;
   std::vector<Layer> layers;
-  // Recommended sampling of the file, or the family's defaults (spec 5.8).
-  float temperature = 1.0f;
-  uint32_t top_k = 64;  // 0: no limit
-  float top_p = 0.95f;
+  RecommendedSampling sampling;
   // A drafter only: the hidden size of the model it drafts for.
   uint32_t d_target = 0;
 
   bool is_drafter() const { return d_target != 0; }
+  bool has_per_layer_embeddings() const { return P > 0; }
+  // 12B and above, which are prompted in another way (text/chat/chat_template.h). No key of a file says so: they are
+  // the models without per-layer embeddings.
+  bool is_large() const { return !has_per_layer_embeddings(); }
   float embedding_scale() const;  // sqrt(d)
 };
 

@@ -15,8 +15,8 @@
 
 namespace carat::model {
 
-// A weight matrix as stored: `rows` rows of `cols` contiguous elements (spec: [in = cols, out = rows]). A view into the
-// mapped file. Expert tensors have `slices` such matrices back to back.
+// A weight matrix as stored: `rows` rows of `cols` contiguous elements (in a file: [in = cols, out = rows]). A view
+// into the mapped file. Expert tensors have `slices` such matrices back to back.
 struct Matrix {
   std::string_view name;
   quant::Format format = quant::Format::kF32;

@@ -7,7 +7,7 @@
 
 namespace carat::model {
 
-// The numbers that make up one member of the family (spec section 1), enough to write a file of that shape. The tiny
+// The numbers that make up one member of the family (docs/gemma4.md 1), enough to write a file of that shape. The tiny
 // variants have every structural feature of their namesake (pattern, sharing, V from K, experts, widths that are or are
 // not multiples of 256) and the real head dimensions, but little else, so that a test runs them in milliseconds.
 struct Preset {

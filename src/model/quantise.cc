@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kFileType = "general.file_type";
 constexpr std::string_view kQuantizationVersion = "general.quantization_version";
+constexpr uint32_t kBlockLayoutVersion = 2;  // of llama.cpp's block formats
 
 bool is_float(Format format) { return format == Format::kF32 || format == Format::kF16 || format == Format::kBF16; }
 
@@ -37,22 +38,34 @@ void check_convertible(const gguf::ModelFile& file, const gguf::TensorInfo& info
   }
 }
 
-void copy_metadata(const gguf::ModelFile& file, const Recipe& recipe, gguf::Writer& writer) {
-  bool has_file_type = false, has_version = false;
-  for (const auto& [key, value] : file.metadata().entries()) {
+void copy_metadata(const gguf::ModelFile& file, const QuantisePlan& plan, gguf::Writer& writer) {
+  const gguf::Metadata& metadata = file.metadata();
+  const auto edit_of = [&](std::string_view key) -> const MetadataEdit* {
+    const auto found =
+        std::find_if(plan.edits.rbegin(), plan.edits.rend(), [&](const MetadataEdit& edit) { return edit.key == key; });
+    return found == plan.edits.rend() ? nullptr : &*found;
+  };
+  for (const auto& [key, value] : metadata.entries()) {
     if (key.starts_with("split.")) continue;  // the result is one file
-    if (key == kFileType) {
-      writer.add_u32(key, recipe.file_type());
-      has_file_type = true;
-    } else if (key == kQuantizationVersion) {
-      writer.add_u32(key, 2);
-      has_version = true;
+    if (const MetadataEdit* edit = edit_of(key)) {
+      edit->write(&value, writer);
+    } else if (plan.recipe && key == kFileType) {
+      writer.add_u32(key, plan.recipe->file_type());
+    } else if (plan.recipe && key == kQuantizationVersion) {
+      writer.add_u32(key, kBlockLayoutVersion);
     } else {
       writer.add(key, value);
     }
   }
-  if (!has_version) writer.add_u32(kQuantizationVersion, 2);
-  if (!has_file_type) writer.add_u32(kFileType, recipe.file_type());
+  const auto is_new = [&](std::string_view key) { return metadata.find(key) == nullptr; };
+  for (const MetadataEdit& edit : plan.edits) {
+    if (is_new(edit.key) && &edit == edit_of(edit.key)) edit.write(nullptr, writer);
+  }
+  if (!plan.recipe) return;
+  if (is_new(kQuantizationVersion) && !edit_of(kQuantizationVersion)) {
+    writer.add_u32(kQuantizationVersion, kBlockLayoutVersion);
+  }
+  if (is_new(kFileType) && !edit_of(kFileType)) writer.add_u32(kFileType, plan.recipe->file_type());
 }
 
 // A run of elements of one tensor. Rows are whole blocks, so a tensor is one sequence of blocks in either format.
@@ -112,24 +125,25 @@ uint64_t QuantisePlan::to_bytes() const {
   return sum;
 }
 
-QuantisePlan plan_quantise(const gguf::ModelFile& file, Recipe recipe, bool allow_requantise) {
+QuantisePlan plan_quantise(const gguf::ModelFile& file, std::optional<Recipe> recipe, bool allow_requantise) {
+  QuantisePlan plan{std::move(recipe), {}, {}};
+  for (const gguf::TensorView& tensor : file.tensors()) {
+    plan.steps.push_back({.source = &tensor, .to_type = tensor.info.type, .to_bytes = tensor.info.bytes});
+  }
+  if (!plan.recipe) return plan;
+
   std::vector<TensorShape> shapes;
   for (const gguf::TensorView& tensor : file.tensors()) shapes.push_back(shape_of(tensor.info));
-  const std::vector<Format> chosen = recipe.formats(shapes);
-
-  QuantisePlan plan{std::move(recipe), {}};
+  const std::vector<Format> chosen = plan.recipe->formats(shapes);
   for (size_t i = 0; i < chosen.size(); ++i) {
-    const gguf::TensorView& tensor = file.tensors()[i];
-    const quant::FormatInfo* from = quant::find_format(tensor.info.type);
-    QuantiseStep step{.source = &tensor, .to_type = tensor.info.type, .to_bytes = tensor.info.bytes};
+    const gguf::TensorInfo& info = plan.steps[i].source->info;
+    const quant::FormatInfo* from = quant::find_format(info.type);
     const bool keeps = from == nullptr || from->format == chosen[i] ||
-                       (is_float(from->format) && plan.recipe.keeps_float_type(tensor.info.name));
-    if (!keeps) {
-      check_convertible(file, tensor.info, from->format, chosen[i], allow_requantise);
-      step.to_type = static_cast<uint32_t>(chosen[i]);
-      step.to_bytes = quant::info(chosen[i]).row_bytes(shapes[i].elements());
-    }
-    plan.steps.push_back(step);
+                       (is_float(from->format) && plan.recipe->keeps_float_type(info.name));
+    if (keeps) continue;
+    check_convertible(file, info, from->format, chosen[i], allow_requantise);
+    plan.steps[i].to_type = static_cast<uint32_t>(chosen[i]);
+    plan.steps[i].to_bytes = quant::info(chosen[i]).row_bytes(shapes[i].elements());
   }
   return plan;
 }
@@ -137,7 +151,7 @@ QuantisePlan plan_quantise(const gguf::ModelFile& file, Recipe recipe, bool allo
 void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::string& path, ThreadPool& pool,
               const WriteControl& control) {
   gguf::Writer writer(path, file.first_header().alignment);
-  copy_metadata(file, plan.recipe, writer);
+  copy_metadata(file, plan, writer);
   for (const QuantiseStep& step : plan.steps) {
     writer.declare_tensor(step.source->info.name, step.to_type, shape_of(step.source->info).ne);
   }

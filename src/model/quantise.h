@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "gguf/reader.h"
+#include "model/metadata_edit.h"
 #include "model/recipe.h"
 #include "model/write_control.h"
 
@@ -21,8 +23,9 @@ struct QuantiseStep {
 };
 
 struct QuantisePlan {
-  Recipe recipe;
+  std::optional<Recipe> recipe;     // without one every tensor is copied
   std::vector<QuantiseStep> steps;  // in file order
+  std::vector<MetadataEdit> edits;  // carried out after everything else, so that they win
 
   uint64_t from_bytes() const;
   uint64_t to_bytes() const;
@@ -31,11 +34,12 @@ struct QuantisePlan {
 // Decides what to convert; reads no tensor data. Throws kBadArgument when a tensor is quantised already and would have
 // to change (unless allow_requantise: its error adds up), or when carat cannot write the format the recipe asks for.
 // Tensors of types carat does not compute with are copied. `file` must outlive the plan.
-QuantisePlan plan_quantise(const gguf::ModelFile& file, Recipe recipe, bool allow_requantise);
+QuantisePlan plan_quantise(const gguf::ModelFile& file, std::optional<Recipe> recipe, bool allow_requantise);
 
-// Carries the plan out: streams every tensor through memory once, on all workers. Metadata is copied except
-// general.file_type, general.quantization_version and split.*. Throws kBadFile naming the tensor when a value is not
-// finite. Progress counts bytes of the source.
+// Carries the plan out: streams every tensor through memory once, on all workers. Metadata is copied except the keys of
+// plan.edits, split.* and, under a recipe, general.file_type and general.quantization_version. Throws kBadFile naming
+// the tensor when a value is not finite, kBadArgument when an edit does not fit its key. Progress counts bytes of the
+// source.
 void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::string& path, ThreadPool& pool,
               const WriteControl& control = {});
 

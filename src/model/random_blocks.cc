@@ -139,7 +139,7 @@ void fill_uniform(uint8_t (&bytes)[kBytes], Words& words) {
   }
 }
 
-// The 12 bytes of eight 6-bit scales and mins of Q4_K and Q5_K, four lanes at a time (layout: spec 8.2).
+// The 12 bytes of eight 6-bit scales and mins of Q4_K and Q5_K, four lanes at a time (layout: docs/gemma4.md 8.2).
 void fill_scales_and_mins(uint8_t (&bytes)[12], Words& words) {
   constexpr uint32_t kLanes = 0x01010101u;
   const uint64_t random = words.next();

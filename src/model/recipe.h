@@ -18,8 +18,8 @@ struct TensorShape {
   uint64_t elements() const;
 };
 
-// Which format each tensor of a file gets (spec 2.2, "Types seen in practice"). Vectors, norms, scales and the router
-// are F32 in every recipe.
+// Which format each tensor of a file gets (docs/gemma4.md 2.2, "Types seen in practice"). Vectors, norms, scales and
+// the router are F32 in every recipe.
 //   f32, f16, bf16          every matrix in that type, as a converter writes it
 //   q8_0, q4_0, q4_k_m      the mixtures llama-quantize ships: per_layer_model_proj BF16; the embedding tables and the
 //                           LM head Q6_K except in q8_0; q4_k_m has Q6_K for some attn_v and ffn_down

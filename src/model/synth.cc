@@ -192,7 +192,7 @@ void add_metadata(gguf::Writer& writer, const SynthModel& model) {
   writer.add_u32("general.file_type", model.recipe.file_type());
 }
 
-// The first quarter of the pairs rotates, the rest stand still (spec 3.4).
+// The first quarter of the pairs rotates, the rest stand still (docs/gemma4.md 3.4).
 std::vector<float> rope_table(uint64_t size) {
   std::vector<float> divisors(size, 1e30f);
   std::fill_n(divisors.begin(), size / 4, 1.0f);

@@ -6,9 +6,10 @@
 
 namespace carat::model {
 
-// A made-up vocabulary in the layout of the real one (spec 4.2): special tokens, runs of newlines and spaces and byte
-// tokens at their real ids, then single characters and pieces of two to four letters with the merges that build them.
-// The image and audio tokens are at their real ids where the vocabulary reaches that far, otherwise at its end.
+// A made-up vocabulary in the layout of the real one (docs/gemma4.md 4.2): special tokens, runs of newlines and spaces
+// and byte tokens at their real ids, then single characters and pieces of two to four letters with the merges that
+// build them. The image and audio tokens are at their real ids where the vocabulary reaches that far, otherwise at its
+// end.
 struct SynthVocabulary {
   std::vector<std::string> tokens;
   std::vector<int32_t> types;  // tokenizer.ggml.token_type

@@ -1,7 +1,7 @@
 #pragma once
 
-// The bytes of one block of each quantised weight format (spec section 8.2), for the dequantisers here and for the CPU
-// and CUDA kernels alike. Needs nothing but the standard library and compiles as device code.
+// The bytes of one block of each quantised weight format (docs/gemma4.md 8.2), for the dequantisers here and for the
+// CPU and CUDA kernels alike. Needs nothing but the standard library and compiles as device code.
 //
 // Blocks are stored back to back. A row of a GGUF tensor starts on the file's alignment, so on that path a struct with
 // 16-bit members may be read in place; anything that takes an arbitrary pointer goes through load_block().

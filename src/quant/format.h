@@ -26,7 +26,7 @@ enum class Format : uint32_t {
   kMXFP4 = 39,
 };
 
-// Layouts and formulas: spec section 8.2. `count` is a multiple of the block in all functions here; blocks are stored
+// Layouts and formulas: docs/gemma4.md 8.2. `count` is a multiple of the block in all functions here; blocks are stored
 // back to back and need no alignment.
 using Dequantise = void (*)(const std::byte* blocks, float* out, size_t count);
 // Searches for the block of the least squared error. `importance` (as long as `values`) weighs the error of each

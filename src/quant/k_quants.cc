@@ -1,4 +1,4 @@
-// Dequantisation of the K-quants (spec section 8.2): 256 elements whose sub-blocks of 16 or 32 have small integer
+// Dequantisation of the K-quants (docs/gemma4.md 8.2): 256 elements whose sub-blocks of 16 or 32 have small integer
 // scales. A half times a scale is exact in fp32, and so is its product with q except for Q6_K's 25 bits, so each value
 // is the exact one rounded at most once.
 

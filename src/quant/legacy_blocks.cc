@@ -1,5 +1,5 @@
-// Dequantisation of the formats with one scale per 32 elements (spec section 8.2). Every product of a half and a small
-// integer is exact in fp32, so each value is the exact one rounded at most once (at the addition of m).
+// Dequantisation of the formats with one scale per 32 elements (docs/gemma4.md 8.2). Every product of a half and a
+// small integer is exact in fp32, so each value is the exact one rounded at most once (at the addition of m).
 
 #include <bit>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/utf8.h"
-#include "text/symbol_table.h"
+#include "text/tokenizer/symbol_table.h"
 
 namespace carat::text {
 

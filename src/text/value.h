@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "text/marked_text.h"
+#include "text/output/marked_text.h"
 
 namespace carat::text {
 

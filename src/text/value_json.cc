@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "text/symbol_table.h"
+#include "text/tokenizer/symbol_table.h"
 
 namespace carat::text {
 

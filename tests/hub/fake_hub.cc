@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "hub/sha256.h"
-#include "hub/url.h"
+#include "hub/remote/sha256.h"
+#include "hub/remote/url.h"
 
 namespace carat::test {
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <map>
 
-#include "hub/raised_error.h"
 #include "support/files.h"
+#include "support/raised_error.h"
 
 namespace carat::test {
 namespace {

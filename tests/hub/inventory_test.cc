@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "hub/made_up_cache.h"
+#include "hub/synthetic_cache.h"
 #include "support/gguf_sketch.h"
 #include "support/tiny_model.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hub/raised_error.h"
+#include "support/raised_error.h"
 
 namespace carat::test {
 namespace {

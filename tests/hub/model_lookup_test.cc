@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "hub/hub_cache.h"
-#include "hub/made_up_cache.h"
-#include "hub/raised_error.h"
+#include "hub/synthetic_cache.h"
+#include "support/raised_error.h"
 
 namespace carat::test {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <spdlog/sinks/ostream_sink.h>
 
-#include "hub/sha256.h"
+#include "hub/remote/sha256.h"
 
 namespace carat::test {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "hub/fake_hub.h"
-#include "hub/pull.h"
-#include "hub/raised_error.h"
+#include "hub/remote/pull.h"
 #include "support/files.h"
+#include "support/raised_error.h"
 
 namespace carat::test {
 

@@ -55,6 +55,8 @@ TEST(Config, ReadsTheE2BShape) {
   EXPECT_EQ(config.rope_base_sliding, 1e4f);
   EXPECT_EQ(config.embedding_scale(), 8.0f);
   EXPECT_FALSE(config.is_drafter());
+  EXPECT_TRUE(config.has_per_layer_embeddings());
+  EXPECT_FALSE(config.is_large());
   ASSERT_EQ(config.layers.size(), 10u);
   for (const Layer& layer : config.layers) {
     EXPECT_EQ(layer.sliding, layer.index % 5 != 4) << layer.index;
@@ -74,6 +76,8 @@ TEST(Config, ReadsTheMixtureOfExpertsShape) {
   EXPECT_EQ(config.experts_used, 2u);
   EXPECT_EQ(config.F_expert, 32u);
   EXPECT_EQ(config.n_kv, config.L);
+  EXPECT_FALSE(config.has_per_layer_embeddings());
+  EXPECT_TRUE(config.is_large());
   for (const Layer& layer : config.layers) {
     EXPECT_TRUE(layer.moe);
     EXPECT_TRUE(layer.owns_kv);
@@ -103,9 +107,8 @@ TEST(Config, MissingKeysMeanTheirDefaults) {
   EXPECT_EQ(config.rope_base_global, 1e4f);
   EXPECT_EQ(config.rope_base_sliding, 1e4f);
   EXPECT_EQ(config.n_kv, config.L);
-  EXPECT_EQ(config.temperature, 1.0f);
-  EXPECT_EQ(config.top_k, 64u);
-  EXPECT_EQ(config.top_p, 0.95f);
+  EXPECT_EQ(config.sampling.temperature, 1.0f);
+  EXPECT_TRUE(config.sampling.given.empty());
 }
 
 TEST(Config, AcceptsSingleNumbersAndArrays) {
@@ -136,12 +139,7 @@ TEST(Config, ZeroDisablesTheSoftcap) {
 TEST(Config, ReadsRecommendedSampling) {
   GgufDraft draft = tiny_draft(tiny_shape(TinyKind::k12B));
   draft.keys["general.sampling.temp"] = 0.5f;
-  draft.keys["general.sampling.top_k"] = int32_t{-1};
-  draft.keys["general.sampling.top_p"] = 0.25f;
-  const Config config = read(draft);
-  EXPECT_EQ(config.temperature, 0.5f);
-  EXPECT_EQ(config.top_k, 0u);
-  EXPECT_EQ(config.top_p, 0.25f);
+  EXPECT_EQ(read(draft).sampling.temperature, 0.5f);
 }
 
 TEST(Config, ReadsADrafter) {
@@ -160,9 +158,12 @@ TEST(Config, ReadsTheDemoModels) {
   EXPECT_EQ(e.n_kv, 4u);
   EXPECT_EQ(e.layers[6].kv_source, 2u);
   EXPECT_EQ(e.layers[7].kv_source, 3u);
+  // What they know they say at a low temperature; at 1 they make things up now and then.
+  EXPECT_EQ(e.sampling.temperature, 0.2f);
   const Config moe = read_config(*gguf::ModelFile::open(test::model_path("demo-moe-q8_0.gguf")));
   EXPECT_TRUE(moe.layers[2].v_from_k);
   EXPECT_FALSE(moe.layers[1].v_from_k);
+  EXPECT_EQ(moe.sampling.temperature, 0.2f);
   EXPECT_TRUE(read_config(*gguf::ModelFile::open(test::model_path("demo-e-assistant-q8_0.gguf"))).is_drafter());
 }
 
@@ -273,9 +274,7 @@ std::vector<Spoiled> spoiled_files() {
       with_value("ExpertsUsedZero", moe, p + "expert_used_count", uint32_t{0}),
       with_value("ExpertsUsedTooMany", moe, p + "expert_used_count", uint32_t{9}),
       with_value("ExpertWidthZero", moe, p + "expert_feed_forward_length", uint32_t{0}),
-      with_value("TemperatureNan", e, "general.sampling.temp", nan),
-      with_value("TemperatureNegative", e, "general.sampling.temp", -1.0f),
-      with_value("TopPAboveOne", e, "general.sampling.top_p", 1.5f),
+      with_value("RecommendedTemperatureNan", e, "general.sampling.temp", nan),
       {"RouterMissing", moe, [](GgufDraft& draft) { draft.remove_tensor("blk.3.ffn_gate_inp.weight"); },
        "blk.3.ffn_gate_inp.weight"},
       {"OneGlobalLayerWithoutV", e, [](GgufDraft& draft) { draft.remove_tensor("blk.5.attn_v.weight"); },

@@ -194,5 +194,40 @@ TEST_F(QuantiseFile, TensorsOfOtherTypesAreCopied) {
   EXPECT_TRUE(std::ranges::equal(tensor->data, std::as_bytes(std::span(order))));
 }
 
+TEST_F(QuantiseFile, ACopyKeepsEveryByteOfEveryTensor) {
+  const auto source = make("tiny-26b-a4b", "q4_k_m");
+  QuantisePlan plan = plan_quantise(*source, std::nullopt, false);
+  for (const char* edit :
+       {"general.sampling.temp=float:9", "general.sampling.temp=float:0.25", "general.new=str:here"}) {
+    plan.edits.push_back(MetadataEdit::parse(edit));
+  }
+  EXPECT_EQ(plan.to_bytes(), plan.from_bytes());
+  quantise(*source, plan, folder_.file("copy.gguf"), pool_);
+  const auto copy = gguf::ModelFile::open(folder_.file("copy.gguf"));
+  ASSERT_EQ(copy->tensors().size(), source->tensors().size());
+  for (size_t i = 0; i < source->tensors().size(); ++i) {
+    const gguf::TensorView &before = source->tensors()[i], &after = copy->tensors()[i];
+    EXPECT_EQ(after.info.name, before.info.name);
+    EXPECT_EQ(after.info.type, before.info.type);
+    EXPECT_TRUE(std::ranges::equal(after.data, before.data)) << before.info.name;
+  }
+  // The last edit of a key wins; new keys come last; the type of the file is that of its source.
+  EXPECT_EQ(copy->metadata().number("general.sampling.temp"), 0.25);
+  EXPECT_EQ(copy->metadata().entries().size(), source->metadata().entries().size() + 1);
+  EXPECT_EQ(copy->metadata().entries().back().key, "general.new");
+  EXPECT_EQ(copy->metadata().string("general.new"), "here");
+  EXPECT_EQ(copy->metadata().unsigned_integer("general.file_type"), 15u);
+  EXPECT_EQ(Model::load(copy)->config().sampling.temperature, 0.25f);
+}
+
+TEST_F(QuantiseFile, EditsWinOverTheRecipe) {
+  const auto source = make("tiny-12b", "f16");
+  QuantisePlan plan = plan_quantise(*source, Recipe::parse("q8_0"), false);
+  plan.edits.push_back(MetadataEdit::parse("general.file_type=int:1024"));
+  quantise(*source, plan, folder_.file("edited.gguf"), pool_);
+  EXPECT_EQ(gguf::ModelFile::open(folder_.file("edited.gguf"))->metadata().unsigned_integer("general.file_type"),
+            1024u);
+}
+
 }  // namespace
 }  // namespace carat::model

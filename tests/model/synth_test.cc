@@ -29,7 +29,7 @@ Census census_of(const SynthModel& model) {
   return take_census(tensors, model.preset.n_kv, model.preset.experts, model.preset.experts_used);
 }
 
-// The columns of spec section 9.
+// The columns of docs/gemma4.md 9.
 struct Published {
   const char* preset;
   uint64_t tensors, block_matrices, active_matrices, input_projections, vectors, embedding, per_layer_table, unused_kv,

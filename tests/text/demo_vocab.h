@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::text::test {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "text/output_parser.h"
+#include "text/output/output_parser.h"
 
 namespace carat::text::test {
 

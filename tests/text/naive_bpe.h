@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::text::test {
 
-// Spec 4.3 steps 3 to 5 word for word and without any of the tokenizer's tables but the merges: the whole text is one
-// list of symbols, and every step searches all pairs.
+// docs/gemma4.md 4.3, steps 3 to 5 word for word and without any of the tokenizer's tables but the merges: the whole
+// text is one list of symbols, and every step searches all pairs.
 inline std::vector<TokenId> naive_encode(const Vocab& vocab, std::string_view text) {
   std::string normalised;
   for (const char c : text) normalised += c == ' ' ? std::string("\xe2\x96\x81") : std::string(1, c);

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "support/random.h"
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::text::test {
 

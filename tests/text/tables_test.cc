@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "support/random.h"
-#include "text/merge_table.h"
-#include "text/symbol_table.h"
-#include "text/token_texts.h"
+#include "text/tokenizer/merge_table.h"
+#include "text/tokenizer/symbol_table.h"
+#include "text/tokenizer/token_texts.h"
 
 namespace carat::text {
 namespace {

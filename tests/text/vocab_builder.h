@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "gguf/reader.h"
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::text::test {
 

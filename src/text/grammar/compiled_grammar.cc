@@ -12,6 +12,11 @@ CompiledGrammar::CompiledGrammar(const Grammar& grammar, std::shared_ptr<const T
   const ByteSet missing = automaton_->used_bytes() & ~trie_->single_bytes();
   for (size_t byte = 0; byte < missing.size(); ++byte) {
     if (!missing[byte]) continue;
+    for (const auto& [mark, text] : kMarkBytes) {
+      if (byte != static_cast<uint8_t>(mark)) continue;
+      fail(ErrorCode::kUnsupported,
+           "the grammar needs {}, which the vocabulary lacks: this model was not made for calling tools", text);
+    }
     fail(ErrorCode::kUnsupported,
          "the grammar needs the byte 0x{0:02X}, but no token of the vocabulary spells it by itself (<0x{0:02X}> is "
          "missing or suppressed): leave it out of the grammar, or convert the model again",

@@ -9,7 +9,7 @@
 #include "text/grammar/grammar.h"
 #include "text/grammar/local_mask.h"
 #include "text/grammar/token_trie.h"
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::text::grammar {
 

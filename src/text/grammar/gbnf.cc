@@ -10,7 +10,7 @@
 #include "text/grammar/grammar.h"
 #include "text/grammar/grammar_builder.h"
 #include "text/grammar/limits.h"
-#include "text/symbol_table.h"
+#include "text/tokenizer/symbol_table.h"
 
 namespace carat::text::grammar {
 

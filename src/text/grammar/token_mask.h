@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "text/token_texts.h"
+#include "text/tokenizer/token_texts.h"
 
 namespace carat::text::grammar {
 

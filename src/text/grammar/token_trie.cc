@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace carat::text::grammar {
 
@@ -12,18 +12,36 @@ TokenTrie::TokenTrie(std::shared_ptr<const Vocab> vocab) : vocab_(std::move(voca
   build_nodes();
 }
 
-void TokenTrie::collect_texts() {
+std::vector<bool> TokenTrie::plain_tokens() const {
   std::vector<bool> is_text(vocab_->size());
   for (size_t i = 0; i < vocab_->size(); ++i) {
     const TokenType type = vocab_->type(static_cast<TokenId>(i));
     is_text[i] = type == TokenType::kNormal || type == TokenType::kByte;
   }
+  for (const auto& [byte, text] : kMarkBytes) {
+    const TokenId same_byte = vocab_->byte_token(static_cast<uint8_t>(byte));
+    if (same_byte >= 0) is_text[static_cast<size_t>(same_byte)] = false;
+    if (const auto mark = vocab_->find(text)) is_text[static_cast<size_t>(*mark)] = true;
+  }
   for (const TokenId id : vocab_->suppressed()) is_text[static_cast<size_t>(id)] = false;
   for (const TokenId id : vocab_->stops()) is_text[static_cast<size_t>(id)] = false;
+  return is_text;
+}
+
+void TokenTrie::collect_texts() {
+  const std::vector<bool> is_text = plain_tokens();
+  const auto append_text = [&](TokenId id) {
+    for (const auto& [byte, text] : kMarkBytes) {
+      if (vocab_->text(id) != text) continue;
+      texts_ += byte;
+      return;
+    }
+    append_spelling(*vocab_, id, texts_);
+  };
   ends_.reserve(vocab_->size());
   for (size_t i = 0; i < vocab_->size(); ++i) {
     const auto id = static_cast<TokenId>(i);
-    if (is_text[i]) append_spelling(*vocab_, id, texts_);
+    if (is_text[i]) append_text(id);
     ends_.push_back(static_cast<uint32_t>(texts_.size()));
     const std::string_view spelling = bytes(id);
     longest_ = std::max(longest_, static_cast<uint32_t>(spelling.size()));

@@ -1,20 +1,30 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/grammar/automaton.h"
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
+#include "text/tools/tool_call_parser.h"
 
 namespace carat::text::grammar {
 
+// The marks of tool calls are tokens, not text. For a grammar each is spelled as a byte that no UTF-8 contains, so that
+// only a grammar that asks for this very byte lets the token through.
+inline constexpr std::array<std::pair<char, std::string_view>, 3> kMarkBytes = {
+    {{'\xfd', "<tool_call|>"}, {'\xfe', "<|tool_call>"}, {kStringDelimiter, "<|\"|>"}}};
+inline constexpr char kCallClose = kMarkBytes[0].first;
+inline constexpr char kCallOpen = kMarkBytes[1].first;
+
 // The tokens of a vocabulary that spell ordinary text, as a tree of their bytes: normal ones, with U+2581 as space, and
-// byte tokens. Control and user-defined tokens, unused, unknown, suppressed ones and stops are no text. Immutable; one
-// serves all grammars of a model.
+// byte tokens; and the marks above. Other control and user-defined tokens, unused, unknown, suppressed ones and stops
+// are no text. Immutable; one serves all grammars of a model.
 class TokenTrie {
  public:
   explicit TokenTrie(std::shared_ptr<const Vocab> vocab);
@@ -42,6 +52,7 @@ class TokenTrie {
   const ByteSet& single_bytes() const { return single_bytes_; }  // bytes that are a token by themselves
 
  private:
+  std::vector<bool> plain_tokens() const;
   void collect_texts();
   void build_nodes();
 

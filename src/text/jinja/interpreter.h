@@ -8,7 +8,7 @@
 #include "text/jinja/ast.h"
 #include "text/jinja/limits.h"
 #include "text/jinja/site.h"
-#include "text/marked_text.h"
+#include "text/output/marked_text.h"
 #include "text/value.h"
 
 namespace carat::text::jinja {

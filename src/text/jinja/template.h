@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "text/jinja/limits.h"
-#include "text/marked_text.h"
+#include "text/output/marked_text.h"
 #include "text/value.h"
 
 namespace carat::text::jinja {

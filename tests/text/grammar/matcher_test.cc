@@ -11,7 +11,7 @@
 #include "text/demo_vocab.h"
 #include "text/grammar/grammar.h"
 #include "text/grammar/naive_recogniser.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "text/vocab_builder.h"
 
 namespace carat::text::grammar {

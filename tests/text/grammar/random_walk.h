@@ -22,7 +22,8 @@ inline TokenId random_token(carat::test::Random& random, const TokenTrie& trie, 
     uint64_t rank = 1;
     if (hurry && !bytes.empty() && (bytes.back() == '"' || bytes.back() == '}' || bytes.back() == ']')) rank = 2;
     if (hurry && bytes.find_first_of("[{,") != std::string_view::npos) rank = 0;
-    if (hurry && bytes.empty()) rank = 3;  // a stop
+    if (hurry && (bytes == "\xff" || bytes == "\xfd")) rank = 3;  // marks of a call: end of a string, of the call
+    if (hurry && bytes.empty()) rank = 4;                         // a stop
     if (best >= 0 && rank < best_rank) return;
     if (best < 0 || rank > best_rank) seen = 0;
     best_rank = rank;
