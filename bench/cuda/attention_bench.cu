@@ -16,11 +16,11 @@
 
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/device/stream.h"
-#include "exec/cuda/kernels/attention.h"
-#include "exec/cuda/kernels/attention_prefill.cuh"
-#include "exec/cuda/kernels/attention_sparse_launch.h"
-#include "exec/cuda/kernels/attention_wgmma.h"
-#include "exec/cuda/kernels/wgmma_product.h"
+#include "exec/cuda/kernels/attention/attention.h"
+#include "exec/cuda/kernels/attention/hopper/attention_wgmma.h"
+#include "exec/cuda/kernels/attention/prefill/attention_prefill.cuh"
+#include "exec/cuda/kernels/attention/sparse/attention_sparse_launch.h"
+#include "exec/cuda/kernels/gemm/hopper/wgmma_gemm.h"
 
 namespace carat::cuda {
 namespace {
@@ -66,9 +66,9 @@ DeviceArray<__half> random_halves(uint64_t count, float scale) {
 // The cache of `sequences` sequences, in fp16 or q8_0.
 class RandomCache {
  public:
-  RandomCache(const AttentionShape& shape, uint32_t sequences, uint32_t slots, bool quantised)
-      : slots_(slots), quantised_(quantised) {
-    const uint64_t rows = uint64_t{sequences} * shape.Hkv * slots, elements = rows * shape.hd;
+  RandomCache(const AttentionShape& shape, uint32_t sequences, uint32_t cells, bool quantised)
+      : cells_(cells), quantised_(quantised) {
+    const uint64_t rows = uint64_t{sequences} * shape.Hkv * cells, elements = rows * shape.hd;
     if (quantised) {
       // Random bytes; the halves below give them the size that fp16 values have.
       k_ = random_halves(elements / 2, 1.7f);
@@ -82,8 +82,8 @@ class RandomCache {
   }
 
   KvView view() const {
-    if (!quantised_) return {.k = k_.data(), .v = v_.data(), .slots = slots_};
-    return {.slots = slots_,
+    if (!quantised_) return {.k = k_.data(), .v = v_.data(), .cells = cells_};
+    return {.cells = cells_,
             .k_quants = reinterpret_cast<int8_t*>(k_.data()),
             .v_quants = reinterpret_cast<int8_t*>(v_.data()),
             .k_scales = k_scales_.data(),
@@ -91,7 +91,7 @@ class RandomCache {
   }
 
  private:
-  uint32_t slots_;
+  uint32_t cells_;
   bool quantised_;
   DeviceArray<__half> k_, v_, k_scales_, v_scales_;
 };
@@ -220,17 +220,17 @@ void bench_sparse(const Card& card, const Stream& stream) {
       scratch.pooled = pooled.data();
       scratch.blocks = blocks.data();
       scratch.counts = counts.data();
-      const Launch how{stream.get(), card.overlap};
+      const LaunchConfig launch{stream.get(), card.overlap};
       const auto chunk = [&](uint32_t first, bool choosing_only) {
         const Segment* segments = b.tiles.data() + first / tile_rows;
         if (choosing_only) {
           const SparseArguments arguments{
               {shape, b.q.data(), b.cache.view(), segments, tiles, b.out.data()}, sparse, scratch};
-          launch_pool_keys(shape, b.cache.view(), 0, (first + kChunk) / kSparseBlock, scratch, how);
-          launch_select_blocks(arguments, how);
+          launch_pool_keys(shape, b.cache.view(), 0, (first + kChunk) / kSparseBlock, scratch, launch);
+          launch_select_blocks(arguments, launch);
         } else {
           attention_prefill_sparse(shape, sparse, b.q.data(), b.cache.view(), segments, tiles, 0, first + kChunk,
-                                   scratch, b.out.data(), how);
+                                   scratch, b.out.data(), launch);
         }
       };
       const auto prompt = [&](bool choosing_only) {
@@ -240,7 +240,7 @@ void bench_sparse(const Card& card, const Stream& stream) {
               chunk(first, choosing_only);
             } else if (!choosing_only) {
               attention_prefill(shape, b.q.data(), b.cache.view(), b.tiles.data() + first / tile_rows, tiles,
-                                b.out.data(), card.shared_memory, how);
+                                b.out.data(), card.shared_memory, launch);
             }
           }
         });
@@ -248,7 +248,7 @@ void bench_sparse(const Card& card, const Stream& stream) {
       const double dense = once_ms(stream, [&] {
         for (uint32_t first = 0; first < S; first += kChunk) {
           attention_prefill(shape, b.q.data(), b.cache.view(), b.tiles.data() + first / tile_rows, tiles, b.out.data(),
-                            card.shared_memory, how);
+                            card.shared_memory, launch);
         }
       });
       const double all = prompt(false), choosing = prompt(true);
@@ -307,11 +307,11 @@ DecodeFigures bench_decode_at(const Card& card, const Stream& stream, const Atte
                               uint32_t context, bool quantised) {
   constexpr uint32_t kLaunches = 24;
   const uint64_t keys = visible_keys(shape.window, context - 1);
-  const uint32_t slots = static_cast<uint32_t>((keys + 63) / 64 * 64);
+  const uint32_t cells = static_cast<uint32_t>((keys + 63) / 64 * 64);
   const uint64_t row_bytes = 2 * keys * shape.Hkv * kv_row_bytes(shape.hd, quantised);
   const uint64_t turns = std::clamp<uint64_t>((512u << 20) / (row_bytes * rows), 1, kLaunches);
   const auto sequences = static_cast<uint32_t>(turns) * rows;
-  const RandomCache cache(shape, sequences, slots, quantised);
+  const RandomCache cache(shape, sequences, cells, quantised);
   const DeviceArray<__half> q = random_halves(uint64_t{rows} * shape.H * shape.hd, 0.1f);
   std::vector<uint32_t> ids(sequences);
   for (uint32_t i = 0; i < sequences; ++i) ids[i] = i;

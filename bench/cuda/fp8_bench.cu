@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench_device.cuh"
-#include "exec/cuda/kernels/fp8_rows.h"
-#include "exec/cuda/kernels/gemm.h"
+#include "exec/cuda/kernels/gemm/fp8_rows.h"
+#include "exec/cuda/kernels/gemm/gemm.h"
 
 namespace carat::cuda {
 namespace {
@@ -42,9 +42,9 @@ void time_shape(const Shape& shape, uint32_t rows, Gemm& gemm, const Stream& str
     gemm.run(Fp8Matrix{rounded.data(), scales.data()}, Fp8Matrix{w8.data() + i % copies * weights, scales.data()},
              out.data(), rows, shape.n, shape.k, stream.get());
   });
-  const Launch how{stream.get(), true};
+  const LaunchConfig launch{stream.get(), true};
   const double rounding = median_ms(stream, 8, [&](uint32_t) {
-    round_fp8(a.data(), rows, shape.k, {rounded.data(), scales.data()}, how);
+    round_fp8(a.data(), rows, shape.k, {rounded.data(), scales.data()}, launch);
   });
   const double operations = 2.0 * rows * static_cast<double>(weights);
   std::printf("%-12s %5u  %8.1f us %5.0f  %8.1f us %5.0f  %7.1f us\n", shape.name, rows, 1e3 * bf16,

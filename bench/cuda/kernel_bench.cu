@@ -18,9 +18,9 @@
 #include "bench_device.cuh"
 #include "exec/cuda/device/memory.h"
 #include "exec/cuda/device/stream.h"
-#include "exec/cuda/kernels/gemm.h"
-#include "exec/cuda/kernels/matvec.h"
-#include "exec/cuda/kernels/moe.h"
+#include "exec/cuda/kernels/gemm/gemm.h"
+#include "exec/cuda/kernels/gemv/gemv.h"
+#include "exec/cuda/kernels/moe/moe.h"
 
 namespace carat::cuda {
 namespace {
@@ -41,15 +41,15 @@ struct Bench {
 // stores its results, or makes them the rounded input of the next product, or soft-caps them.
 enum class Role { kNormed, kPlain, kGeglu, kHead };
 
-struct MatvecShape {
+struct GemvShape {
   const char* name;
   uint32_t cols;
   std::vector<uint32_t> outputs;  // of each part
   Role role;
 };
 
-const std::vector<MatvecShape>& matvec_shapes() {
-  static const std::vector<MatvecShape> shapes = {
+const std::vector<GemvShape>& gemv_shapes() {
+  static const std::vector<GemvShape> shapes = {
       {"E4B qkv", 2560, {2048, 512, 512}, Role::kNormed},
       {"E4B o", 2048, {2560}, Role::kPlain},
       {"E4B gate+up", 2560, {10240, 10240}, Role::kGeglu},
@@ -81,13 +81,13 @@ constexpr NamedPacking kPackings[] = {
 // Activations and results, large enough for every shape.
 struct Activations {
   static constexpr uint64_t kWidth = 21504, kOutputs = 262144;
-  DeviceArray<float> x = filled<float>(kMatvecRows * kWidth, kFloats);
-  DeviceArray<uint32_t> words = filled<uint32_t>(kMatvecRows * kWidth / kStep * kStepWords, kAnyBits);
-  DeviceArray<BlockMeta> meta{kMatvecRows * kWidth / 32, "benchmark input"};
-  DeviceArray<uint32_t> act_words{kMatvecRows * kWidth / kStep * kStepWords, "benchmark output"};
-  DeviceArray<BlockMeta> act_meta{kMatvecRows * kWidth / 32, "benchmark output"};
-  DeviceArray<float> out{kMatvecRows * kOutputs, "benchmark output"};
-  DeviceArray<uint32_t> non_finite{1, "benchmark output"};
+  DeviceArray<float> x = filled<float>(kGemvRows * kWidth, kFloats);
+  DeviceArray<uint32_t> words = filled<uint32_t>(kGemvRows * kWidth / kStep * kStepWords, kAnyBits);
+  DeviceArray<BlockMeta> meta{kGemvRows * kWidth / 32, "benchmark input"};
+  DeviceArray<uint32_t> act_words{kGemvRows * kWidth / kStep * kStepWords, "benchmark output"};
+  DeviceArray<BlockMeta> act_meta{kGemvRows * kWidth / 32, "benchmark output"};
+  DeviceArray<float> out{kGemvRows * kOutputs, "benchmark output"};
+  DeviceArray<uint32_t> non_finite{kGemvRows, "benchmark output"};
 
   Activations() {
     const std::vector<BlockMeta> blocks(meta.size(), BlockMeta{{0.0001f, 0.0002f}, {10000, -5000}});
@@ -95,9 +95,8 @@ struct Activations {
   }
 };
 
-MatvecJob matvec_job(const MatvecShape& shape, const std::vector<PackedView>& parts, const Activations& a,
-                     uint32_t rows) {
-  MatvecJob job;
+GemvJob gemv_job(const GemvShape& shape, const std::vector<PackedView>& parts, const Activations& a, uint32_t rows) {
+  GemvJob job;
   job.rows = rows;
   job.parts = static_cast<uint32_t>(parts.size());
   uint32_t leading = 0, offset = 0;
@@ -109,30 +108,30 @@ MatvecJob matvec_job(const MatvecShape& shape, const std::vector<PackedView>& pa
   job.quantised = {a.words.data(), a.meta.data(), nullptr};
   // As the executor does it: one or two rows are rounded by the product itself, unless their norm or GEGLU did it.
   if (rows <= 2 && shape.role == Role::kPlain) {
-    job.input = MatvecInput::kFloats;
+    job.input = GemvInput::kFloats;
     job.floats = a.x.data();
   }
   if (shape.role == Role::kGeglu) {
-    job.output = MatvecOutput::kGeglu;
+    job.output = GemvOutput::kGeglu;
     job.geglu = {a.act_words.data(), a.act_meta.data(), nullptr};
     job.geglu_steps = steps_of(parts[0].rows);
   } else if (shape.role == Role::kHead) {
-    job.output = MatvecOutput::kSoftcap;
+    job.output = GemvOutput::kSoftcap;
     job.cap = 30.0f;
     job.non_finite = a.non_finite.data();
   }
   return job;
 }
 
-void bench_matvec(const Bench& bench) {
+void bench_gemv(const Bench& bench) {
   std::printf("matrix-vector, %u row%s: us, GB/s and %% of %.0f GB/s\n%-14s", bench.rows, bench.rows == 1 ? "" : "s",
               bench.gbs, "");
   for (const NamedPacking& format : kPackings) std::printf("  %-21s", format.name);
   std::printf("\n");
   const Activations activations;
-  for (const MatvecShape& shape : matvec_shapes()) {
+  for (const GemvShape& shape : gemv_shapes()) {
     std::printf("%-14s", shape.name);
-    const uint32_t rows = std::min(bench.rows, matvec_max_rows(shape.cols, false, bench.shared_memory));
+    const uint32_t rows = std::min(bench.rows, gemv_max_rows(shape.cols, false, bench.shared_memory));
     for (const NamedPacking& format : kPackings) {
       uint64_t memory_bytes = 0, weight_bytes = 0;
       for (const uint32_t outputs : shape.outputs) {
@@ -140,7 +139,7 @@ void bench_matvec(const Bench& bench) {
         weight_bytes += uint64_t{outputs} * steps_of(shape.cols) * packed_bytes(format.packing).total();
       }
       const uint32_t copies = copies_of(memory_bytes);
-      std::vector<MatvecJob> jobs;
+      std::vector<GemvJob> jobs;
       for (uint32_t c = 0; c < copies; ++c) {
         char* at = bench.pool.as<char>() + c * memory_bytes;
         std::vector<PackedView> parts;
@@ -148,11 +147,11 @@ void bench_matvec(const Bench& bench) {
           parts.push_back(random_matrix(format.packing, outputs, shape.cols, at));
           at += packed_matrix_bytes(format.packing, outputs, shape.cols);
         }
-        jobs.push_back(matvec_job(shape, parts, activations, rows));
+        jobs.push_back(gemv_job(shape, parts, activations, rows));
       }
       check(cudaDeviceSynchronize(), "benchmark input");
       const double ms = median_ms(bench.stream, std::max(copies, 8u), [&](uint32_t i) {
-        matvec(jobs[i % copies], bench.sm_count, {bench.stream.get(), bench.overlap});
+        gemv(jobs[i % copies], bench.sm_count, {bench.stream.get(), bench.overlap});
       });
       const double gbs = static_cast<double>(weight_bytes) / ms * 1e-6;
       std::printf("  %7.2f %5.0f %5.1f%%", ms * 1e3, gbs, 100.0 * gbs / bench.gbs);
@@ -248,7 +247,7 @@ void run(uint32_t rows, double gbs, double tflops) {
   bench.shared_memory = static_cast<uint32_t>(value);
   check(cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
   bench.overlap = value >= 9;
-  bench_matvec(bench);
+  bench_gemv(bench);
   bench_grouped(bench);
   bench_gemm(bench);
 }
@@ -260,7 +259,7 @@ int main(int count, char** arguments) {
   const int rows = count > 1 ? std::atoi(arguments[1]) : 1;
   const double gbs = count > 2 ? std::atof(arguments[2]) : 4400.0;
   const double tflops = count > 3 ? std::atof(arguments[3]) : 730.0;
-  if (rows < 1 || rows > static_cast<int>(carat::cuda::kMatvecRows) || !(gbs > 0.0) || !(tflops > 0.0)) {
+  if (rows < 1 || rows > static_cast<int>(carat::cuda::kGemvRows) || !(gbs > 0.0) || !(tflops > 0.0)) {
     std::fprintf(stderr, "usage: carat_kernel_bench [rows 1-8 [memory GB/s [matrix TFLOP/s]]]\n");
     return 2;
   }

@@ -11,8 +11,8 @@
 #include <exception>
 
 #include "bench_device.cuh"
-#include "exec/cuda/kernels/gemm.h"
-#include "exec/cuda/kernels/mmq.h"
+#include "exec/cuda/kernels/gemm/gemm.h"
+#include "exec/cuda/kernels/mmq/mmq.h"
 #include "exec/cuda/weights/repack.h"
 
 namespace carat::cuda {

@@ -8,10 +8,10 @@
 #include <exception>
 
 #include "bench_device.cuh"
-#include "exec/cuda/kernels/feed_forward.h"
-#include "exec/cuda/kernels/gemm.h"
-#include "exec/cuda/kernels/moe.h"
-#include "exec/cuda/kernels/wgmma_product.h"
+#include "exec/cuda/kernels/elementwise/feed_forward.h"
+#include "exec/cuda/kernels/gemm/gemm.h"
+#include "exec/cuda/kernels/gemm/hopper/wgmma_gemm.h"
+#include "exec/cuda/kernels/moe/moe.h"
 
 namespace carat::cuda {
 namespace {
@@ -22,7 +22,7 @@ struct Bench {
   uint32_t sm_count = 0;
   Stream stream;
   DeviceMemory pool{kPoolBytes, "benchmark weights"};
-  Launch how() const { return {stream.get(), true}; }
+  LaunchConfig launch_config() const { return {stream.get(), true}; }
 };
 
 struct NamedPacking {
@@ -76,8 +76,8 @@ struct Experts {
     for (uint32_t i = 0; i < total; ++i) list[i] = static_cast<uint32_t>(i * uint64_t{2654435761u} % tokens);
     return list;
   }
-  WgmmaProduct product(const PackedView& weights) const {
-    WgmmaProduct p;
+  WgmmaGemm product(const PackedView& weights) const {
+    WgmmaGemm p;
     if (down) {
       p.parts = {{.weights = weights, .rows = kD, .stride = kD}};
     } else {
@@ -96,7 +96,7 @@ struct Experts {
   void run_wgmma(Packing packing, uint32_t width) const {
     const Weights weights(bench, packing, 1, kExperts * n, k);
     const double ms = median_ms(bench.stream, std::max<uint32_t>(4, weights.copies.size()), [&](uint32_t i) {
-      wgmma_product(product(weights.copies[i % weights.copies.size()][0]), bench.sm_count, bench.how(), width);
+      wgmma_gemm(product(weights.copies[i % weights.copies.size()][0]), bench.sm_count, bench.launch_config(), width);
     });
     print(bench, ms, operations, weights.bytes);
   }
@@ -105,8 +105,8 @@ struct Experts {
     fill(bench.pool.data(), uint64_t{kExperts} * n * k * 2, kBfloats);
     const double ms = median_ms(bench.stream, 4, [&](uint32_t) {
       grouped_gemm(a.data(), down ? nullptr : source.data(), bench.pool.as<__nv_bfloat16>(), offsets.data(), kExperts,
-                   total, n, k, out.data(), bench.how());
-      if (!down) geglu(out.data(), total, kF, act.data(), bench.how());
+                   total, n, k, out.data(), bench.launch_config());
+      if (!down) geglu(out.data(), total, kF, act.data(), bench.launch_config());
     });
     print(bench, ms, operations, uint64_t{kExperts} * n * k * 2);
   }
@@ -150,11 +150,11 @@ void bench_sorting(const Bench& bench) {
     const DeviceArray<__nv_bfloat16> out(uint64_t{tokens} * Experts::kD, "benchmark output");
     const double sort = median_ms(bench.stream, 8, [&](uint32_t) {
       moe_sort(ids.data(), tokens, Experts::kUsed, Experts::kExperts, offsets.data(), source.data(), place.data(),
-               bench.how());
+               bench.launch_config());
     });
     const double combine = median_ms(bench.stream, 8, [&](uint32_t) {
       moe_combine(sorted.data(), place.data(), weights.data(), tokens, Experts::kUsed, Experts::kD, out.data(),
-                  bench.how());
+                  bench.launch_config());
     });
     std::printf("%5u %-9s | %7.1f | %7.1f %5.0f\n", tokens, "tokens", sort * 1e3, combine * 1e3,
                 static_cast<double>(sorted.bytes() + out.bytes()) / combine * 1e-6);
@@ -174,7 +174,7 @@ void run_dense(const Bench& bench, const DenseShape& shape, uint32_t rows, Packi
                const __nv_bfloat16* a, __nv_bfloat16* out) {
   const Weights weights(bench, packing, shape.matrices, shape.n, shape.k);
   const double ms = median_ms(bench.stream, std::max<uint32_t>(4, weights.copies.size()), [&](uint32_t i) {
-    WgmmaProduct product;
+    WgmmaGemm product;
     for (const PackedView& view : weights.copies[i % weights.copies.size()]) {
       product.parts.push_back({.weights = view, .rows = view.rows});
     }
@@ -182,7 +182,7 @@ void run_dense(const Bench& bench, const DenseShape& shape, uint32_t rows, Packi
     product.a = a;
     product.total = rows;
     product.out = out;
-    wgmma_product(product, bench.sm_count, bench.how(), width);
+    wgmma_gemm(product, bench.sm_count, bench.launch_config(), width);
   });
   print(bench, ms, 2.0 * rows * shape.n * shape.matrices * shape.k, 0);
 }
@@ -215,7 +215,7 @@ void bench_dense(const Bench& bench) {
       gemm.tune(a.data(), weights(0), out.data(), rows, n, shape.k, bench.stream.get());
       const double ms = median_ms(bench.stream, std::max(4u, copies), [&](uint32_t i) {
         gemm.run(a.data(), weights(i), out.data(), rows, n, shape.k, bench.stream.get());
-        if (shape.matrices == 2) geglu(out.data(), rows, shape.n, act.data(), bench.how());
+        if (shape.matrices == 2) geglu(out.data(), rows, shape.n, act.data(), bench.launch_config());
       });
       print(bench, ms, 2.0 * rows * n * shape.k, 0);
       for (const NamedPacking& p : kPackings) run_dense(bench, shape, rows, p.packing, 0, a.data(), out.data());

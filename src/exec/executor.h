@@ -15,6 +15,10 @@
 #include "model/model.h"
 #include "quant/format.h"
 
+namespace carat {
+class Error;
+}
+
 namespace carat::exec {
 
 // One token to run. Rows of a pass may belong to any mix of sequences; the rows of one sequence stand in order and
@@ -78,23 +82,38 @@ class Executor {
   virtual void start(std::span<const Row> rows) { forward(rows); }
   virtual void finish() {}
 
-  // Results of the last forward(): one output per row with wants_logits, in row order. Logits are after the soft-cap
-  // and finite (forward throws kNonFinite otherwise).
+  // Results of the last forward(): one output per row with wants_logits, in row order. Logits are after the soft-cap.
   virtual uint32_t outputs() const = 0;
+  // Whether the logits of an output are all finite. A row with NaN or infinite logits spoils nothing but itself: the
+  // logits of other sequences are what they would be without it. Its own sequence holds keys and values that are not
+  // finite either, and should be emptied (truncate).
+  virtual bool is_finite(uint32_t output) const = 0;
   virtual std::span<const float> logits(uint32_t output) = 0;  // [V], valid until the next forward()
   // The k largest logits, largest first, equal logits by lower token id. k is clipped to V.
   virtual void best(uint32_t output, uint32_t k, std::vector<Candidate>& out) = 0;
   // The logits of the given tokens, in their order.
   virtual void logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) = 0;
+  // The logarithm of the sum of exp(logit) over the vocabulary, so that a token's log-probability is its logit minus
+  // this; of logits up to 1000 in magnitude within 1e-6 of exact arithmetic.
+  virtual double log_sum_exp(uint32_t output) = 0;
 
   virtual uint32_t length(uint32_t sequence) const = 0;
   // Forgets everything from position n on, so that the next row may be at n. When the sliding window of n is gone the
   // sequence is emptied instead. Returns the new length: n or 0. It is n whenever n is not below the length before the
   // last pass with rows of the sequence: rows that were only tried can always be taken back.
   virtual uint32_t truncate(uint32_t sequence, uint32_t n) = 0;
+  // What truncate would return, without doing it.
+  virtual uint32_t resumable(uint32_t sequence, uint32_t n) const = 0;
 };
+
+// The error of an output that is not finite; names the model's file.
+Error non_finite_error(const Executor& executor);
+// Throws it when any output of the last forward() is not finite, for callers to whom all of them matter.
+void require_finite(const Executor& executor);
 
 // Selection on host logits, for executors that have them there.
 void select_best(std::span<const float> logits, uint32_t k, std::vector<Candidate>& out);
+// log(sum(exp(logit))), in double. Logits of minus infinity count as impossible; minus infinity when all of them are.
+double log_sum_exp(std::span<const float> logits);
 
 }  // namespace carat::exec

@@ -40,7 +40,7 @@ SequenceTable::SequenceTable(const model::Config& config, const ExecutorOptions&
     : vocabulary_(config.V),
       max_rows_(checked(config, options).chunk),
       max_outputs_(options.outputs),
-      layout_(config, options.context, options.chunk),
+      geometry_(config, options.context, options.chunk),
       states_(options.sequences) {}
 
 uint32_t SequenceTable::length(uint32_t sequence) const { return states_[existing(sequence)].length; }
@@ -65,9 +65,9 @@ void SequenceTable::check(std::span<const Row> rows) const {
       fail(ErrorCode::kBadArgument, "row {} is at position {} of sequence {}, which goes on at {}", r, row.position,
            row.sequence, next[row.sequence]);
     }
-    if (row.position >= layout_.context()) {
+    if (row.position >= geometry_.context()) {
       fail(ErrorCode::kBadArgument, "row {} is at position {} but the context holds {} (a larger -c helps)", r,
-           row.position, layout_.context());
+           row.position, geometry_.context());
     }
     ++next[row.sequence];
     outputs += row.wants_logits;
@@ -88,18 +88,24 @@ void SequenceTable::commit(std::span<const Row> rows) {
   for (const Row& row : rows) states_[row.sequence].length = row.position + 1;
 }
 
-uint32_t SequenceTable::truncate(uint32_t sequence, uint32_t n) {
-  State& state = states_[existing(sequence)];
+uint32_t SequenceTable::resumable(uint32_t sequence, uint32_t n) const {
+  const State& state = states_[existing(sequence)];
   if (n > state.length) {
     fail(ErrorCode::kBadArgument, "sequence {} cannot be truncated to {}: it holds {} positions", sequence, n,
          state.length);
   }
-  if (n == 0 || !layout_.can_resume(n, state.written)) {
+  return geometry_.can_resume(n, state.written) ? n : 0;
+}
+
+uint32_t SequenceTable::truncate(uint32_t sequence, uint32_t n) {
+  const uint32_t kept = resumable(sequence, n);
+  State& state = states_[sequence];
+  if (kept == 0) {
     state = State{};
   } else {
-    state.length = n;
+    state.length = kept;
   }
-  return state.length;
+  return kept;
 }
 
 uint32_t SequenceTable::existing(uint32_t sequence) const {

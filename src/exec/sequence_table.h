@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "exec/executor.h"
-#include "model/kv_layout.h"
+#include "model/kv_geometry.h"
 
 namespace carat::exec {
 
@@ -16,7 +16,7 @@ class SequenceTable {
   // Throws kBadArgument for options that make no sense, and for a drafter, which cannot run by itself.
   SequenceTable(const model::Config& config, const ExecutorOptions& options);
 
-  const model::KvLayout& layout() const { return layout_; }
+  const model::KvGeometry& geometry() const { return geometry_; }
   uint32_t length(uint32_t sequence) const;
   // Throws kBadArgument when the rows break a rule; changes nothing.
   void check(std::span<const Row> rows) const;
@@ -26,6 +26,7 @@ class SequenceTable {
   void commit(std::span<const Row> rows);
   // The rule of Executor::truncate; throws kBadArgument when n is beyond the sequence.
   uint32_t truncate(uint32_t sequence, uint32_t n);
+  uint32_t resumable(uint32_t sequence, uint32_t n) const;  // what truncate would return
 
  private:
   struct State {
@@ -37,7 +38,7 @@ class SequenceTable {
   uint32_t vocabulary_;
   uint32_t max_rows_;
   uint32_t max_outputs_;
-  model::KvLayout layout_;
+  model::KvGeometry geometry_;
   std::vector<State> states_;
 };
 

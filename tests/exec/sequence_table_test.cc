@@ -110,8 +110,11 @@ TEST_F(SequenceTableTest, UnknownSequencesAreRefused) {
 }
 
 TEST_F(SequenceTableTest, TruncateKeepsWhatTheWindowNeeds) {
-  for (int i = 0; i < 5; ++i) append(0, 6);  // 30 positions; the ring of 13 slots holds 17..29
+  for (int i = 0; i < 5; ++i) append(0, 6);  // 30 positions; the ring of 13 cells holds 17..29
   EXPECT_EQ(table_.truncate(0, 30), 30u);
+  EXPECT_EQ(table_.resumable(0, 24), 24u);
+  EXPECT_EQ(table_.resumable(0, 23), 0u);
+  EXPECT_EQ(table_.length(0), 30u);        // nothing was done
   EXPECT_EQ(table_.truncate(0, 24), 24u);  // needs 17..23
   EXPECT_EQ(table_.length(0), 24u);
   EXPECT_EQ(table_.truncate(0, 23), 0u);  // 16 was overwritten by 29, although the sequence is shorter now

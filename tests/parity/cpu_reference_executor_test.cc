@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "exec/cpu/cpu_executor.h"
-#include "exec/cpu/instruction_set.h"
+#include "exec/cpu/simd/instruction_set.h"
 #include "exec/reference/reference_executor.h"
 #include "support/executor_runs.h"
 #include "support/random.h"

@@ -3,41 +3,26 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "exec/cpu/cpu_executor.h"
-#include "exec/cpu/instruction_set.h"
-#include "gguf/reader.h"
-#include "model/model.h"
-#include "support/demo_models.h"
+#include "exec/cpu/simd/instruction_set.h"
+#include "parity/demo_model_test.h"
 #include "support/reference_figures.h"
 
 namespace carat::exec {
 namespace {
 
 using Figures = test::ReferenceFigures;
-using test::Reference;
 
 constexpr size_t kShortPrompt = 800;
 constexpr uint32_t kChunk = 256;
 
-// What llama.cpp (node-llama-cpp 3.22.1, CPU) reaches over the prompts under 800 tokens.
-struct Limits {
-  const char* file;
-  double top1;
-  double divergence;
-};
-
-class CpuReferences : public testing::TestWithParam<Limits> {
+class CpuReferences : public testing::TestWithParam<test::DemoLimits> {
  protected:
   void SetUp() override {
-    const auto path = test::find_demo_model(GetParam().file);
-    if (!path) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
-    model_ = model::Model::load(gguf::ModelFile::open(*path));
-    references_ = test::load_references(GetParam().file);
+    demo_ = test::load_demo_model(GetParam().file);
+    if (!demo_) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
   }
 
   Figures measure(const std::string& kernels, size_t shortest, size_t longest) const {
@@ -45,13 +30,12 @@ class CpuReferences : public testing::TestWithParam<Limits> {
     options.context = 4096;
     options.chunk = options.outputs = kChunk;
     options.kernels = KernelChoices::parse(kernels);
-    const auto executor = make_cpu_executor(model_, options);
-    return test::measure_references(*executor, references_, kChunk, shortest, longest,
+    const auto executor = make_cpu_executor(demo_->model, options);
+    return test::measure_references(*executor, demo_->references, kChunk, shortest, longest,
                                     fmt::format("{} cpu {}", GetParam().file, kernels));
   }
 
-  std::shared_ptr<const model::Model> model_;
-  std::vector<Reference> references_;
+  std::optional<test::DemoModel> demo_;
 };
 
 TEST_P(CpuReferences, NearlyExactOnEveryInstructionSet) {
@@ -75,18 +59,7 @@ TEST_P(CpuReferences, AtLeastAsCloseAsLlamaCppWithActivationsOfEightBits) {
   EXPECT_LE(figures.mean_divergence(), GetParam().divergence);
 }
 
-std::string file_name(const testing::TestParamInfo<Limits>& parameter) {
-  std::string name = parameter.param.file;
-  name.resize(name.find('.'));
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(DemoModels, CpuReferences,
-                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.974, 1.0e-4},
-                                         Limits{"demo-e-q4_0.gguf", 0.982, 1.4e-4},
-                                         Limits{"demo-moe-q8_0.gguf", 0.979, 2.4e-3}),
-                         file_name);
+INSTANTIATE_TEST_SUITE_P(DemoModels, CpuReferences, testing::ValuesIn(test::kLlamaCppLimits), test::demo_test_name);
 
 }  // namespace
 }  // namespace carat::exec

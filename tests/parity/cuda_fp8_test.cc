@@ -5,12 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/cuda_executor.h"
-#include "exec/cuda/executor_state.h"
+#include "exec/cuda/executor/executor_state.h"
 #include "exec/reference/reference_executor.h"
-#include "parity/logit_error.h"
-#include "support/executor_runs.h"
-#include "support/tiny_model.h"
+#include "parity/gpu_test.h"
 
 namespace carat::cuda {
 namespace {
@@ -19,24 +16,16 @@ using quant::Format;
 using test::relative_error;
 using test::TinyKind;
 
-class CudaFp8Test : public testing::TestWithParam<TinyKind> {
+class CudaFp8Test : public test::TinyModelOnGpu {
  protected:
   void SetUp() override {
-    const auto gpu = query_gpu();
-    if (!gpu) GTEST_SKIP() << "skipped: no GPU";
-    if (!gpu->row_scaled_fp8) GTEST_SKIP() << "skipped: no sm_90, or a library without such products";
-  }
-  static exec::ExecutorOptions options_for(const std::string& kernels) {
-    exec::ExecutorOptions options;
-    options.context = 384;
-    options.chunk = 128;
-    options.outputs = 128;
-    options.kernels = exec::KernelChoices::parse(kernels);
-    return options;
+    test::TinyModelOnGpu::SetUp();
+    if (IsSkipped()) return;
+    if (!query_gpu()->row_scaled_fp8) GTEST_SKIP() << "skipped: no sm_90, or a library without such products";
   }
   static std::unique_ptr<CudaExecutor> make(const std::shared_ptr<const model::Model>& model,
                                             const std::string& kernels) {
-    return make_executor(model, options_for(kernels), nullptr);
+    return make_executor(model, options(kernels), nullptr);
   }
 };
 
@@ -44,9 +33,9 @@ class CudaFp8Test : public testing::TestWithParam<TinyKind> {
 // error. Two outputs that have nothing to do with one another differ by 140%.
 TEST_P(CudaFp8Test, PromptsAreCloseAndNotTheSame) {
   for (const Format format : {Format::kQ8_0, Format::kQ4_0, Format::kBF16}) {
-    const auto model = test::tiny_model(GetParam(), 32, format);
+    const auto model = model_in(format);
     const auto tokens = test::random_tokens(model->config().V, 90, 3);
-    const auto reference = exec::make_reference_executor(model, options_for(""));
+    const auto reference = exec::make_reference_executor(model, options());
     const test::Logits expected = test::feed(*reference, 0, tokens, 128);
     const auto fp8 = make(model, "gemm=fp8,batch=gemm"), bf16 = make(model, "gemm=cublas,batch=gemm");
     const test::Logits of_bf16 = test::feed(*bf16, 0, tokens, 90);
@@ -54,8 +43,8 @@ TEST_P(CudaFp8Test, PromptsAreCloseAndNotTheSame) {
       fp8->truncate(0, 0);
       const test::Logits found = test::feed(*fp8, 0, tokens, chunk);
       const double error = relative_error(found, expected);
-      std::printf("%s %s chunk %u: relative error %.3f, bf16 %.3f\n", std::string(test::tiny_name(GetParam())).c_str(),
-                  std::string(quant::info(format).name).c_str(), chunk, error, relative_error(of_bf16, expected));
+      print(format, chunk, "gemm=fp8", error);
+      print(format, chunk, "gemm=cublas", relative_error(of_bf16, expected));
       EXPECT_LT(error, GetParam() == TinyKind::k26B ? 1.2 : 0.8);
       EXPECT_GT(relative_error(found, of_bf16), 1e-2);
     }
@@ -63,22 +52,24 @@ TEST_P(CudaFp8Test, PromptsAreCloseAndNotTheSame) {
 }
 
 TEST_P(CudaFp8Test, LayersHaveE4M3CopiesInsteadOfBf16) {
-  const auto executor = make(test::tiny_model(GetParam(), 32, Format::kQ8_0), "gemm=fp8");
+  const auto executor = make(model_, "gemm=fp8");
   EXPECT_EQ(executor->plan().gemm.kind, GemmKind::kFp8);
   for (const DeviceLayer& layer : executor->weights().layers) {
-    for (const MatrixGroup* group : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      EXPECT_TRUE(group->has_fp8());
-      EXPECT_EQ(group->bf16, nullptr);
+    for (const GroupKind kind : {GroupKind::kQkv, GroupKind::kAttentionOutput, GroupKind::kGateUp, GroupKind::kDown}) {
+      EXPECT_NE(layer[kind].fp8.values, nullptr);
+      EXPECT_EQ(layer[kind].bf16, nullptr);
     }
-    if (layer.proj.parts.empty()) continue;
-    EXPECT_FALSE(layer.proj.has_fp8() || layer.inp_gate.has_fp8());
-    EXPECT_NE(layer.proj.bf16, nullptr);
+    for (const GroupKind kind : {GroupKind::kPleGate, GroupKind::kPleProject}) {
+      if (layer[kind].parts.empty()) continue;
+      EXPECT_EQ(layer[kind].fp8.values, nullptr);
+      EXPECT_NE(layer[kind].bf16, nullptr);
+    }
   }
   EXPECT_NE(executor->weights().head.bf16, nullptr);
 }
 
 TEST_P(CudaFp8Test, ReplaysGiveTheSameBits) {
-  const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
+  const auto& model = model_;
   const auto graphs = make(model, "gemm=fp8,launch.prompt=graph"),
              single = make(model, "gemm=fp8,launch.prompt=single");
   for (const uint32_t length : {100u, 97u, 100u, 31u, 100u}) {
@@ -93,18 +84,15 @@ TEST_P(CudaFp8Test, ReplaysGiveTheSameBits) {
 
 // What is generated one token at a time does not go through these products.
 TEST_P(CudaFp8Test, DecodeIsAsExactAsEver) {
-  const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
+  const auto& model = model_;
   const auto tokens = test::random_tokens(model->config().V, 40, 8);
-  const auto reference = exec::make_reference_executor(model, options_for(""));
+  const auto reference = exec::make_reference_executor(model, options());
   const auto fp8 = make(model, "gemm=fp8");
   EXPECT_LT(relative_error(test::feed(*fp8, 0, tokens, 1), test::feed(*reference, 0, tokens, 1)),
-            test::narrow_tolerance(GetParam()));
+            test::gemv_tolerance(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CudaFp8Test, testing::ValuesIn(test::kTinyKinds),
-                         [](const testing::TestParamInfo<TinyKind>& p) {
-                           return std::string(test::tiny_name(p.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaFp8Test, testing::ValuesIn(test::kTinyKinds), test::tiny_test_name);
 
 }  // namespace
 }  // namespace carat::cuda

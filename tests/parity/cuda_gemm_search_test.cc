@@ -6,12 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "exec/cuda/cuda_executor.h"
-#include "exec/cuda/executor_state.h"
-#include "parity/logit_error.h"
-#include "support/executor_runs.h"
+#include "exec/cuda/executor/executor_state.h"
+#include "parity/gpu_test.h"
 #include "support/files.h"
-#include "support/tiny_model.h"
 
 namespace carat::cuda {
 namespace {
@@ -19,18 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 using test::TinyKind;
 
-class CudaGemmSearchTest : public testing::TestWithParam<TinyKind> {
+class CudaGemmSearchTest : public test::TinyModelOnGpu {
  protected:
-  void SetUp() override {
-    std::string why;
-    if (!exec::cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
-    model_ = test::tiny_model(GetParam(), 32, quant::Format::kQ8_0);
-  }
   std::unique_ptr<CudaExecutor> make(const std::string& kernels, const fs::path& folder) const {
-    exec::ExecutorOptions options;
-    options.context = 384;
-    options.chunk = 128;
-    options.kernels = exec::KernelChoices::parse("gemm=cublas,gemm.weights=resident," + kernels);
+    exec::ExecutorOptions options = test::TinyModelOnGpu::options("gemm=cublas,gemm.weights=resident," + kernels);
     options.cache_folder = folder;
     return make_executor(model_, options, nullptr);
   }
@@ -46,7 +35,6 @@ class CudaGemmSearchTest : public testing::TestWithParam<TinyKind> {
   }
 
   test::TemporaryDirectory folder_;
-  std::shared_ptr<const model::Model> model_;
 };
 
 TEST_P(CudaGemmSearchTest, ASecondLoadSearchesNothing) {
@@ -71,7 +59,7 @@ TEST_P(CudaGemmSearchTest, ASecondLoadSearchesNothing) {
   if (report.postponed == 0) {
     EXPECT_EQ(test::relative_error(prompts(*first), kept), 0.0);
   }
-  EXPECT_LT(test::relative_error(kept, prompts(*off)), test::wide_tolerance(GetParam()));
+  EXPECT_LT(test::relative_error(kept, prompts(*off)), test::prompt_tolerance(GetParam()));
   // Graphs hold the same algorithms as the first, unrecorded pass of their length.
   EXPECT_EQ(kept.front(), kept.back());
 }
@@ -93,9 +81,7 @@ TEST_P(CudaGemmSearchTest, ACacheThatCannotBeUsedIsNoError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CudaGemmSearchTest, testing::Values(TinyKind::kE4B, TinyKind::k12B, TinyKind::k26B),
-                         [](const testing::TestParamInfo<TinyKind>& p) {
-                           return std::string(test::tiny_name(p.param));
-                         });
+                         test::tiny_test_name);
 
 }  // namespace
 }  // namespace carat::cuda

@@ -6,39 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/cuda_executor.h"
 #include "exec/reference/reference_executor.h"
-#include "parity/logit_error.h"
-#include "support/executor_runs.h"
-#include "support/tiny_model.h"
+#include "parity/gpu_test.h"
 
 namespace carat::exec {
 namespace {
 
-using quant::Format;
-using test::TinyKind;
-
-class CudaPromptTest : public testing::TestWithParam<TinyKind> {
+class CudaPromptTest : public test::TinyModelOnGpu {
  protected:
-  void SetUp() override {
-    std::string why;
-    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
-    model_ = test::tiny_model(GetParam(), 32, Format::kQ8_0);
-  }
-  static ExecutorOptions options(const std::string& kernels) {
-    ExecutorOptions options;
-    options.context = 384;
-    options.sequences = 3;
-    options.chunk = 128;
-    options.outputs = 128;
-    options.kernels = KernelChoices::parse(kernels);
-    return options;
-  }
   std::unique_ptr<Executor> make(const std::string& kernels) const {
     return make_cuda_executor(model_, options(kernels));
   }
-
-  std::shared_ptr<const model::Model> model_;
 };
 
 // Prompts of all sequences in passes of `chunk` rows, again and again; of each prompt the logits of its last row.
@@ -61,8 +39,9 @@ TEST_P(CudaPromptTest, ReplaysGiveTheSameBits) {
     const test::Logits graphs = run_prompts(*make("launch.prompt=graph"), chunk);
     EXPECT_EQ(test::relative_error(run_prompts(*make("launch.prompt=single"), chunk), graphs), 0.0) << chunk;
     EXPECT_EQ(test::relative_error(run_prompts(*make("launch.prompt=graph,overlap=off"), chunk), graphs), 0.0) << chunk;
-    const auto reference = make_reference_executor(model_, options(""));
-    EXPECT_LT(test::relative_error(graphs, run_prompts(*reference, chunk)), test::wide_tolerance(GetParam())) << chunk;
+    const auto reference = make_reference_executor(model_, options());
+    EXPECT_LT(test::relative_error(graphs, run_prompts(*reference, chunk)), test::prompt_tolerance(GetParam()))
+        << chunk;
   }
 }
 
@@ -103,10 +82,7 @@ TEST_P(CudaPromptTest, CachedPerLayerEmbeddingsAreTheSame) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllKinds, CudaPromptTest, testing::ValuesIn(test::kTinyKinds),
-                         [](const testing::TestParamInfo<TinyKind>& parameter) {
-                           return std::string(test::tiny_name(parameter.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(AllKinds, CudaPromptTest, testing::ValuesIn(test::kTinyKinds), test::tiny_test_name);
 
 }  // namespace
 }  // namespace carat::exec

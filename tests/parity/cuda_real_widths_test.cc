@@ -10,15 +10,9 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/thread_pool.h"
-#include "exec/cuda/cuda_executor.h"
 #include "exec/reference/reference_executor.h"
-#include "gguf/reader.h"
-#include "model/model.h"
-#include "model/synth.h"
-#include "parity/logit_error.h"
-#include "support/executor_runs.h"
-#include "support/files.h"
+#include "parity/gpu_test.h"
+#include "support/synth_model.h"
 
 namespace carat::exec {
 namespace {
@@ -28,20 +22,11 @@ struct Shape {
   const char* recipe;
 };
 
-class CudaRealWidths : public testing::TestWithParam<Shape> {
+class CudaRealWidths : public test::GpuTest<Shape> {
  protected:
-  void SetUp() override {
-    std::string why;
-    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
-  }
-  // The file may go once it is loaded.
   static std::shared_ptr<const model::Model> six_layers() {
-    const test::TemporaryDirectory folder;
-    ThreadPool pool;
-    model::write_synth(
-        model::plan_synth({.preset = GetParam().preset, .recipe = GetParam().recipe, .layers = 6, .vocabulary = 4096}),
-        folder.file("model.gguf"), pool);
-    return model::Model::load(gguf::ModelFile::open(folder.file("model.gguf")));
+    return test::synth_model(
+        {.preset = GetParam().preset, .recipe = GetParam().recipe, .layers = 6, .vocabulary = 4096});
   }
 };
 
@@ -124,11 +109,7 @@ TEST_P(CudaRealWidths, AttentionByWarpgroups) {
 INSTANTIATE_TEST_SUITE_P(Family, CudaRealWidths,
                          testing::Values(Shape{"e2b", "q8_0"}, Shape{"e4b", "q4_k_m"}, Shape{"12b", "q4_0"},
                                          Shape{"26b-a4b", "q4_k_m"}, Shape{"31b", "q4_0"}),
-                         [](const testing::TestParamInfo<Shape>& p) {
-                           std::string name = p.param.preset;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         test::synth_test_name);
 
 }  // namespace
 }  // namespace carat::exec

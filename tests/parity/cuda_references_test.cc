@@ -2,34 +2,24 @@
 // close as llama.cpp's CPU backend is on the same prompts and files, in prompt chunks and token by token.
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "exec/cuda/cuda_executor.h"
 #include "exec/cuda/device/facts.h"
-#include "gguf/reader.h"
-#include "model/model.h"
-#include "support/demo_models.h"
+#include "parity/demo_model_test.h"
+#include "parity/gpu_test.h"
 #include "support/reference_figures.h"
 
 namespace carat::exec {
 namespace {
 
-struct Limits {
-  const char* file;
-  double top1, divergence;  // llama.cpp (node-llama-cpp 3.22.1, CPU) over the prompts under 800 tokens
-};
-
-class CudaReferences : public testing::TestWithParam<Limits> {
+class CudaReferences : public test::GpuTest<test::DemoLimits> {
  protected:
   void SetUp() override {
-    std::string why;
-    if (!cuda_available(&why)) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
-    const auto path = test::find_demo_model(GetParam().file);
-    if (!path) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
-    model_ = model::Model::load(gguf::ModelFile::open(*path));
-    references_ = test::load_references(GetParam().file);
+    test::GpuTest<test::DemoLimits>::SetUp();
+    if (IsSkipped()) return;
+    demo_ = test::load_demo_model(GetParam().file);
+    if (!demo_) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
   }
 
   test::ReferenceFigures measure(uint32_t chunk, size_t shortest, size_t longest,
@@ -39,9 +29,9 @@ class CudaReferences : public testing::TestWithParam<Limits> {
     options.chunk = 256;
     options.outputs = 256;
     options.kernels = KernelChoices::parse(kernels);
-    const auto executor = make_cuda_executor(model_, options);
+    const auto executor = make_cuda_executor(demo_->model, options);
     return test::measure_references(
-        *executor, references_, chunk, shortest, longest,
+        *executor, demo_->references, chunk, shortest, longest,
         std::string(GetParam().file) + " cuda chunk " + std::to_string(chunk) + " " + kernels);
   }
 
@@ -52,8 +42,7 @@ class CudaReferences : public testing::TestWithParam<Limits> {
     EXPECT_LE(figures.mean_divergence(), GetParam().divergence);
   }
 
-  std::shared_ptr<const model::Model> model_;
-  std::vector<test::Reference> references_;
+  std::optional<test::DemoModel> demo_;
 };
 
 TEST_P(CudaReferences, PromptChunks) { expect_close(measure(256, 0, 800)); }
@@ -85,9 +74,9 @@ size_t CudaReferences::diverging(uint32_t rows_at_a_time) const {
   ExecutorOptions options;
   options.context = 4096;
   options.chunk = 512;
-  const auto executor = make_cuda_executor(model_, options);
+  const auto executor = make_cuda_executor(demo_->model, options);
   size_t compared = 0, wrong = 0;
-  for (const test::Reference& reference : references_) {
+  for (const test::Reference& reference : demo_->references) {
     executor->truncate(0, 0);
     std::vector<Row> rows;
     for (size_t at = 0; at < reference.tokens.size(); at += rows.size()) {
@@ -121,21 +110,10 @@ size_t CudaReferences::diverging(uint32_t rows_at_a_time) const {
 TEST_P(CudaReferences, GreedyTextsAreTheSame) { EXPECT_EQ(diverging(1), 0u); }
 // Reading a prompt in bf16 may flip the choice of an expert, and with it a token that was not tied.
 TEST_P(CudaReferences, GreedyTextsAfterPromptsReadAtOnce) {
-  EXPECT_LE(diverging(512), model_->config().experts > 0 ? 1u : 0u);
+  EXPECT_LE(diverging(512), demo_->model->config().experts > 0 ? 1u : 0u);
 }
 
-std::string file_name(const testing::TestParamInfo<Limits>& parameter) {
-  std::string name = parameter.param.file;
-  name.resize(name.find('.'));
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(DemoModels, CudaReferences,
-                         testing::Values(Limits{"demo-e-q8_0.gguf", 0.974, 1.0e-4},
-                                         Limits{"demo-e-q4_0.gguf", 0.982, 1.4e-4},
-                                         Limits{"demo-moe-q8_0.gguf", 0.979, 2.4e-3}),
-                         file_name);
+INSTANTIATE_TEST_SUITE_P(DemoModels, CudaReferences, testing::ValuesIn(test::kLlamaCppLimits), test::demo_test_name);
 
 }  // namespace
 }  // namespace carat::exec

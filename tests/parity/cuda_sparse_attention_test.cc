@@ -7,16 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "exec/cuda/cuda_executor.h"
-#include "exec/cuda/executor_state.h"
-#include "gguf/reader.h"
-#include "model/model.h"
-#include "support/demo_models.h"
-#include "support/executor_runs.h"
+#include "exec/cuda/executor/executor_state.h"
+#include "parity/demo_model_test.h"
+#include "parity/gpu_test.h"
 #include "support/recall_task.h"
 #include "support/reference_figures.h"
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace carat::exec {
 namespace {
@@ -31,19 +27,15 @@ struct Limits {
   double recall;            // of the codes that dense attention finds
 };
 
-class SparseAttentionReferences : public testing::TestWithParam<Limits> {
+class SparseAttentionReferences : public test::GpuTest<Limits> {
  protected:
   void SetUp() override {
-    std::string why;
-    const auto gpu = cuda::query_gpu(&why);
-    if (!gpu) GTEST_SKIP() << "skipped: no GPU (" << why << ")";
-    gpu_ = *gpu;
+    test::GpuTest<Limits>::SetUp();
+    if (IsSkipped()) return;
+    gpu_ = *cuda::query_gpu();
     if (gpu_.shared_memory < cuda::sparse_attention_shared_memory(4096)) GTEST_SKIP() << "skipped: small card";
-    const auto path = test::find_demo_model(GetParam().file);
-    if (!path) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
-    file_ = gguf::ModelFile::open(*path);
-    model_ = model::Model::load(file_);
-    references_ = test::load_references(GetParam().file);
+    demo_ = test::load_demo_model(GetParam().file);
+    if (!demo_) GTEST_SKIP() << "skipped: " << GetParam().file << " is not here";
   }
 
   std::unique_ptr<Executor> make(uint32_t divisor) const {
@@ -59,13 +51,13 @@ class SparseAttentionReferences : public testing::TestWithParam<Limits> {
     request.chunk = options.chunk;
     request.outputs = options.outputs;
     request.kernels = options.kernels;
-    cuda::Plan plan = cuda::make_plan(*model_, gpu_, request);
+    cuda::Plan plan = cuda::make_plan(*demo_->model, gpu_, request);
     if (sparse) {
       // The scratch memory was planned for lists of more blocks than these.
       EXPECT_EQ(plan.sparse->divisor, kDefault);
       plan.sparse = cuda::SparseAttention{.from = 512, .first = 1, .recent = 2, .least = 1, .divisor = divisor};
     }
-    return std::make_unique<cuda::CudaExecutor>(model_, options, gpu_, plan, nullptr);
+    return std::make_unique<cuda::CudaExecutor>(demo_->model, options, gpu_, plan, nullptr);
   }
 
   static std::string name(uint32_t divisor) {
@@ -75,7 +67,7 @@ class SparseAttentionReferences : public testing::TestWithParam<Limits> {
   // Questions whose answer, read from the text the model writes, has the right code.
   size_t found(Executor& executor, const std::vector<test::RecallQuestion>& questions) const {
     constexpr uint32_t kAnswerTokens = 24;
-    const auto vocab = text::Vocab::from_metadata(file_->metadata());
+    const auto vocab = text::Vocab::from_metadata(demo_->file->metadata());
     size_t right = 0;
     for (const test::RecallQuestion& question : questions) {
       executor.truncate(0, 0);
@@ -94,9 +86,7 @@ class SparseAttentionReferences : public testing::TestWithParam<Limits> {
   }
 
   cuda::GpuFacts gpu_;
-  std::shared_ptr<const gguf::ModelFile> file_;
-  std::shared_ptr<const model::Model> model_;
-  std::vector<test::Reference> references_;
+  std::optional<test::DemoModel> demo_;
 };
 
 TEST_P(SparseAttentionReferences, LongPromptsStayClose) {
@@ -104,7 +94,7 @@ TEST_P(SparseAttentionReferences, LongPromptsStayClose) {
   for (const uint32_t divisor : kDivisors) {
     const auto executor = make(divisor);
     const test::ReferenceFigures figures =
-        test::measure_references(*executor, references_, 256, 800, 4096, name(divisor));
+        test::measure_references(*executor, demo_->references, 256, 800, 4096, name(divisor));
     if (divisor <= kDefault) {
       EXPECT_GE(figures.agreement(), GetParam().top1) << name(divisor);
       EXPECT_LE(figures.mean_divergence(), GetParam().divergence) << name(divisor);
@@ -121,7 +111,7 @@ TEST_P(SparseAttentionReferences, LongPromptsStayClose) {
 TEST_P(SparseAttentionReferences, CodesAreStillFound) {
   constexpr size_t kQuestions = 40;
   for (const uint32_t lines : {120u, 280u}) {
-    const auto questions = test::recall_questions(*file_, lines, kQuestions, lines);
+    const auto questions = test::recall_questions(*demo_->file, lines, kQuestions, lines);
     size_t dense = 0;
     for (const uint32_t divisor : kDivisors) {
       const size_t right = found(*make(divisor), questions);
@@ -140,12 +130,7 @@ TEST_P(SparseAttentionReferences, CodesAreStillFound) {
 INSTANTIATE_TEST_SUITE_P(DemoModels, SparseAttentionReferences,
                          testing::Values(Limits{"demo-e-q8_0.gguf", 0.75, 7e-2, 0.95},
                                          Limits{"demo-moe-q8_0.gguf", 0.75, 3e-2, 0.95}),
-                         [](const testing::TestParamInfo<Limits>& parameter) {
-                           std::string name = parameter.param.file;
-                           name.resize(name.find('.'));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         test::demo_test_name);
 
 }  // namespace
 }  // namespace carat::exec

@@ -5,35 +5,23 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda/cuda_executor.h"
 #include "exec/cuda/device/facts.h"
 #include "exec/reference/reference_executor.h"
-#include "parity/logit_error.h"
-#include "support/executor_runs.h"
-#include "support/tiny_model.h"
+#include "parity/gpu_test.h"
 
 namespace carat::exec {
 namespace {
 
 using quant::Format;
+using test::prompt_tolerance;
 using test::relative_error;
-using test::TinyKind;
-using test::wide_tolerance;
 
-class CudaWarpgroupTest : public testing::TestWithParam<TinyKind> {
+class CudaWarpgroupTest : public test::TinyModelOnGpu {
  protected:
   void SetUp() override {
-    const auto gpu = cuda::query_gpu();
-    if (!gpu) GTEST_SKIP() << "skipped: no GPU";
-    if (!gpu->warpgroup_products) GTEST_SKIP() << "skipped: no sm_90 or no code for sm_90a";
-  }
-  static ExecutorOptions options_for(const std::string& kernels) {
-    ExecutorOptions options;
-    options.context = 384;
-    options.chunk = 128;
-    options.outputs = 128;
-    options.kernels = KernelChoices::parse(kernels);
-    return options;
+    test::TinyModelOnGpu::SetUp();
+    if (IsSkipped()) return;
+    if (!cuda::query_gpu()->warpgroup_products) GTEST_SKIP() << "skipped: no sm_90 or no code for sm_90a";
   }
   static std::vector<int32_t> tokens_for(const model::Model& model) {
     std::vector<int32_t> tokens;
@@ -42,28 +30,22 @@ class CudaWarpgroupTest : public testing::TestWithParam<TinyKind> {
   }
   static test::Logits run(const std::shared_ptr<const model::Model>& model, uint32_t chunk,
                           const std::string& kernels) {
-    const auto executor = make_cuda_executor(model, options_for(kernels));
-    return test::feed(*executor, 0, tokens_for(*model), chunk, 0);
+    return test::TinyModelOnGpu::run(model, tokens_for(*model), chunk, kernels);
   }
 };
 
 TEST_P(CudaWarpgroupTest, DequantisedWeightsAreCloseToTheReference) {
-  struct Case {
-    Format format;
-    uint32_t widths;
-  };
   // Q5_K has no kernel of its own: its products unpack, its experts become bf16.
-  for (const Case& c : {Case{Format::kQ8_0, 32}, Case{Format::kQ4_0, 32}, Case{Format::kBF16, 32},
-                        Case{Format::kQ4_K, 256}, Case{Format::kQ5_K, 256}}) {
-    const auto model = test::tiny_model(GetParam(), c.widths, c.format);
-    const auto reference = make_reference_executor(model, options_for(""));
+  for (const Format format : {Format::kQ8_0, Format::kQ4_0, Format::kBF16, Format::kQ4_K, Format::kQ5_K}) {
+    const auto model = model_in(format);
+    const auto reference = make_reference_executor(model, options());
     const test::Logits expected = test::feed(*reference, 0, tokens_for(*model), 128, 0);
     const bool experts = model->config().experts > 0;
     for (const char* kernels : {"gemm.weights=dequantised", "gemm.weights=resident", "gemm.weights=unpacked"}) {
       for (const uint32_t chunk : {90u, 33u}) {
         const std::string all = std::string(kernels) + (experts ? ",experts=wgmma" : "");
-        EXPECT_LT(relative_error(run(model, chunk, all), expected), wide_tolerance(GetParam()))
-            << quant::info(c.format).name << " " << all << " chunk " << chunk;
+        EXPECT_LT(relative_error(run(model, chunk, all), expected), prompt_tolerance(GetParam()))
+            << quant::info(format).name << " " << all << " chunk " << chunk;
       }
     }
   }
@@ -71,17 +53,15 @@ TEST_P(CudaWarpgroupTest, DequantisedWeightsAreCloseToTheReference) {
 
 // The same bf16 weights meet the same bf16 activations: only the order of fp32 sums differs.
 TEST_P(CudaWarpgroupTest, DequantisedAndUnpackedAgree) {
-  const auto model = test::tiny_model(GetParam(), 32, Format::kQ8_0);
+  const auto& model = model_;
   const test::Logits unpacked = run(model, 90, "gemm.weights=unpacked");
-  EXPECT_LT(relative_error(run(model, 90, "gemm.weights=dequantised"), unpacked), wide_tolerance(GetParam()));
+  EXPECT_LT(relative_error(run(model, 90, "gemm.weights=dequantised"), unpacked), prompt_tolerance(GetParam()));
   if (model->config().experts == 0) return;
-  EXPECT_LT(relative_error(run(model, 90, "gemm.weights=unpacked,experts=mma"), unpacked), wide_tolerance(GetParam()));
+  EXPECT_LT(relative_error(run(model, 90, "gemm.weights=unpacked,experts=mma"), unpacked),
+            prompt_tolerance(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CudaWarpgroupTest, testing::ValuesIn(test::kTinyKinds),
-                         [](const testing::TestParamInfo<TinyKind>& p) {
-                           return std::string(test::tiny_name(p.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaWarpgroupTest, testing::ValuesIn(test::kTinyKinds), test::tiny_test_name);
 
 }  // namespace
 }  // namespace carat::exec

@@ -12,11 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "gguf/reader.h"
-#include "model/model.h"
-#include "support/demo_models.h"
+#include "parity/demo_model_test.h"
 #include "support/executor_runs.h"
-#include "support/references.h"
 
 namespace carat::exec {
 namespace {
@@ -56,10 +53,10 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
 class ReferenceParity : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const auto path = test::find_demo_model(GetParam());
-    if (!path) GTEST_SKIP() << "skipped: " << GetParam() << " is not here";
-    model_ = model::Model::load(gguf::ModelFile::open(*path));
-    references_ = test::load_references(GetParam());
+    auto demo = test::load_demo_model(GetParam());
+    if (!demo) GTEST_SKIP() << "skipped: " << GetParam() << " is not here";
+    model_ = demo->model;
+    references_ = std::move(demo->references);
     states_.resize(model_->config().L + 2);
   }
 
@@ -184,19 +181,13 @@ TEST_P(LongReferenceParity, LongPromptsAtTheirEnd) {
   expect_agreement();
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& parameter) {
-  std::string name = parameter.param.substr(0, parameter.param.find('.'));
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 INSTANTIATE_TEST_SUITE_P(DemoModels, ReferenceParity,
                          testing::Values("demo-e-q8_0.gguf", "demo-moe-q8_0.gguf", "demo-e-q4_0.gguf",
                                          "demo-e-bf16.gguf"),
-                         test_name);
+                         test::demo_test_name);
 // The other two differ from demo-e-q8_0 in the weight format only; what long prompts add is positions and windows.
 INSTANTIATE_TEST_SUITE_P(DemoModels, LongReferenceParity, testing::Values("demo-e-q8_0.gguf", "demo-moe-q8_0.gguf"),
-                         test_name);
+                         test::demo_test_name);
 
 }  // namespace
 }  // namespace carat::exec

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "exec/cpu/parallel.h"
+#include "exec/cpu/threads/parallel.h"
 
 namespace carat::exec::cpu {
 namespace {
@@ -108,17 +108,19 @@ void Attention::attend(const Pass& pass, const Task& task, uint32_t span, unsign
   }
   const uint32_t sequence = pass.rows[task.first_row].sequence;
   const uint32_t start = (task.begin / span_keys_ + span) * span_keys_;
+  const uint32_t begin = std::max(task.begin, start), end = std::min(task.end, start + span_keys_);
+  const KvCache::Span rows = cache_->span(layer.kv_source, sequence, task.kv_head, begin, end);
   kernels_->attend({.queries = queries,
                     .positions = positions,
                     .count = task.count,
                     .hd = layer.hd,
                     .window = layer.sliding ? window_ : UINT32_MAX,
-                    .keys = cache_->keys(layer.kv_source, sequence, task.kv_head),
-                    .values = cache_->values(layer.kv_source, sequence, task.kv_head),
+                    .keys = rows.keys,
+                    .values = rows.values,
                     .format = cache_->format(),
-                    .slots = cache_->slots(layer.kv_source),
-                    .begin = std::max(task.begin, start),
-                    .end = std::min(task.end, start + span_keys_),
+                    .begin = begin,
+                    .split = rows.split,
+                    .end = end,
                     .peaks = result.peaks,
                     .totals = result.totals,
                     .outputs = result.outputs,

@@ -13,7 +13,7 @@
 
 namespace carat::exec::cpu {
 
-// Attention of a pass's rows over the cache, on all workers (spec 3.5).
+// Attention of a pass's rows over the cache, on all workers (docs/gemma4.md 3.5).
 //
 // The keys of a query are cut into spans at fixed positions; spans are computed on their own and merged in order. Many
 // queries: a worker takes a tile of queries and all its spans. Few queries and many keys (a decode step): workers share

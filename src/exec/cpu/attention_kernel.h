@@ -7,7 +7,7 @@
 // not depend on the other queries. Scores: lanes along hd, added in a fixed tree. Outputs: one chain over the keys in
 // order. Included after vector_math.h.
 
-#include "exec/cpu/vector_math.h"
+#include "exec/cpu/simd/vector_math.h"
 #include "quant/blocks.h"
 
 namespace carat::exec::cpu {
@@ -32,21 +32,23 @@ inline void load_q8_0(const quant::BlockQ8_0* blocks, uint32_t count, float* out
 }
 
 // Copies the vectors of key positions [begin, end) into block[position % kKeyBlock]; the others become zero.
-inline void load_block(const AttentionSpan& span, const void* cache, uint32_t begin, uint32_t end, float* block) {
+inline void load_block(const AttentionSpan& span, const KvPieces& pieces, uint32_t begin, uint32_t end, float* block) {
   const uint32_t hd = span.hd;
   const uint32_t start = begin / kKeyBlock * kKeyBlock;
-  uint32_t slot = begin % span.slots;
   for (uint32_t i = 0; i < kKeyBlock; ++i) {
     float* out = block + size_t{i} * hd;
     if (start + i < begin || start + i >= end) {
       for (uint32_t j = 0; j < hd; ++j) out[j] = 0.0f;
       continue;
     }
+    const bool in_first = start + i < span.split;
+    const void* piece = in_first ? pieces.first : pieces.second;
+    const size_t row = start + i - (in_first ? span.begin : span.split);
     if (span.format == quant::Format::kQ8_0) {
       const uint32_t blocks = hd / quant::kBlock;
-      load_q8_0(static_cast<const quant::BlockQ8_0*>(cache) + size_t{slot} * blocks, blocks, out);
+      load_q8_0(static_cast<const quant::BlockQ8_0*>(piece) + row * blocks, blocks, out);
     } else if (span.format == quant::Format::kF16) {
-      const uint16_t* in = static_cast<const uint16_t*>(cache) + size_t{slot} * hd;
+      const uint16_t* in = static_cast<const uint16_t*>(piece) + row * hd;
       uint32_t j = 0;
       for (; hd - j >= kLanes; j += kLanes) store(out + j, load_halves(in + j));
       if (j < hd) {
@@ -57,9 +59,8 @@ inline void load_block(const AttentionSpan& span, const void* cache, uint32_t be
         __builtin_memcpy(out + j, values, (hd - j) * sizeof(float));
       }
     } else {
-      __builtin_memcpy(out, static_cast<const float*>(cache) + size_t{slot} * hd, hd * sizeof(float));
+      __builtin_memcpy(out, static_cast<const float*>(piece) + row * hd, hd * sizeof(float));
     }
-    slot = slot + 1 == span.slots ? 0 : slot + 1;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -11,11 +12,11 @@
 #include "exec/cpu/attention.h"
 #include "exec/cpu/embedding.h"
 #include "exec/cpu/experts.h"
-#include "exec/cpu/instruction_set.h"
 #include "exec/cpu/kv_cache.h"
 #include "exec/cpu/layer_kernels.h"
 #include "exec/cpu/rotary.h"
-#include "exec/cpu/workers.h"
+#include "exec/cpu/simd/instruction_set.h"
+#include "exec/cpu/threads/workers.h"
 #include "exec/kv_rounding.h"
 #include "exec/sequence_table.h"
 
@@ -101,18 +102,21 @@ class CpuExecutor final : public Executor, public CpuLayers {
   std::span<const float> run(std::span<const Row> rows) override;
 
   uint32_t outputs() const override { return outputs_; }
+  bool is_finite(uint32_t output) const override;
   std::span<const float> logits(uint32_t output) override;
   void best(uint32_t output, uint32_t k, std::vector<Candidate>& out) override { select_best(logits(output), k, out); }
   void logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) override;
+  double log_sum_exp(uint32_t output) override { return exec::log_sum_exp(logits(output)); }
 
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
+  uint32_t resumable(uint32_t sequence, uint32_t n) const override { return table_.resumable(sequence, n); }
 
  private:
   void begin(std::span<const Row> rows);
   void run_layers();
   void run_layer(const Layer& layer);
-  // The spec's 3.3 in three parts; each leaves its sum in the residual stream.
+  // Section 3.3 of docs/gemma4.md in three parts; each leaves its sum in the residual stream.
   void add_attention(const Layer& layer);
   void add_feed_forward(const Layer& layer);
   void add_per_layer_input(const Layer& layer);
@@ -157,6 +161,7 @@ class CpuExecutor final : public Executor, public CpuLayers {
   Workspace work_;
   std::vector<Row> rows_;  // of the pass that are still computed
   uint32_t outputs_ = 0;
+  std::vector<std::atomic<bool>> finite_;  // [outputs]; cleared by whichever worker finds a logit that is not
 };
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options, uint32_t layers)
@@ -172,14 +177,15 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
       multiplier_(kernels_, pool_, options.chunk),
       workers_{&kernels_, &pool_, &multiplier_},
       table_(config_, options),
-      cache_(config_, table_.layout(), options.sequences, options.kv_format, layers),
+      cache_(config_, table_.geometry(), options.sequences, options.kv_format, layers),
       attention_(config_, kernels_, pool_, cache_, options),
       embedding_(*model_, workers_, cut_, precision_.layers),
       head_(kernels_, weights_.output, precision_.head),
       sliding_angles_(head_dimension(config_, true), config_.rope_base_sliding, {}, options.chunk),
       global_angles_(head_dimension(config_, false), config_.rope_base_global, weights_.rope_freqs, options.chunk),
       inputs_(kernels_, options.chunk, Widths(config_).widest_input(config_)),
-      work_(config_, Widths(config_), options, layers == config_.L ? std::min(options.outputs, options.chunk) : 0) {
+      work_(config_, Widths(config_), options, layers == config_.L ? std::min(options.outputs, options.chunk) : 0),
+      finite_(std::min(options.outputs, options.chunk)) {
   if (config_.experts > 0) experts_.emplace(config_, options_, workers_, precision_.layers);
   layers_.reserve(layers);
   for (uint32_t i = 0; i < layers; ++i) {
@@ -334,7 +340,7 @@ void CpuExecutor::add_feed_forward(const Layer& layer) {
   });
   multiplier_.run({&m.ffn_down, &inputs_.view(), work_.mixed.data(), config_.d});
   if (layer.moe) {
-    experts_->run(layer, w, m, work_.x.data(), row_count(), work_.normed.data(), inputs_, work_.experts.data());
+    experts_->run(w, m, work_.x.data(), row_count(), work_.normed.data(), inputs_, work_.experts.data());
     workers_.for_each_row(row_count(), [&](uint32_t row, unsigned) {
       kernels_.rms_norm(mixed(row), w.post_ffw_norm_1.data(), config_.eps, config_.d, mixed(row));
       kernels_.add_rms_norm(work_.experts.data() + size_t{row} * config_.d, w.post_ffw_norm_2.data(), config_.eps,
@@ -386,6 +392,7 @@ void CpuExecutor::head() {
   });
   multiplier_.run({&head_, &inputs_.view(), work_.logits.data(), config_.V});
 
+  for (uint32_t row = 0; row < row_count(); ++row) finite_[row].store(true, std::memory_order_relaxed);
   constexpr uint32_t kPiece = 8192;
   const uint32_t pieces = (config_.V + kPiece - 1) / kPiece;
   for_each(pool_, size_t{pieces} * row_count(), 1, [&](size_t item, unsigned) {
@@ -393,11 +400,14 @@ void CpuExecutor::head() {
     const size_t first = item % pieces * kPiece;
     float* logits = work_.logits.data() + size_t{row} * config_.V + first;
     if (!kernels_.softcap(logits, config_.softcap, std::min<size_t>(kPiece, config_.V - first))) {
-      fail(ErrorCode::kNonFinite,
-           "the model produced logits that are not finite at position {} of sequence {}: the file may be damaged",
-           rows_[row].position, rows_[row].sequence);
+      finite_[row].store(false, std::memory_order_relaxed);
     }
   });
+}
+
+bool CpuExecutor::is_finite(uint32_t output) const {
+  CARAT_CHECK(output < outputs_);
+  return finite_[output].load(std::memory_order_relaxed);
 }
 
 std::span<const float> CpuExecutor::logits(uint32_t output) {

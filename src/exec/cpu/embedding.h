@@ -4,16 +4,16 @@
 #include <span>
 #include <vector>
 
-#include "exec/cpu/activations.h"
 #include "exec/cpu/aligned_buffer.h"
-#include "exec/cpu/matmul.h"
-#include "exec/cpu/workers.h"
+#include "exec/cpu/matmul/activations.h"
+#include "exec/cpu/matmul/matmul.h"
+#include "exec/cpu/threads/workers.h"
 #include "exec/executor.h"
 #include "model/model.h"
 
 namespace carat::exec::cpu {
 
-// Token embeddings and the per-layer embeddings (spec 3.1 and 3.2).
+// Token embeddings and the per-layer embeddings (docs/gemma4.md 3.1 and 3.2).
 class Embedding {
  public:
   // `cut`: per-layer inputs of layers [0, cut) and [cut, L) are computed in separate calls.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "base/error.h"
+#include <limits>
+#include <numeric>
 
 namespace carat::exec::cpu {
 
@@ -28,8 +28,8 @@ Experts::Experts(const model::Config& config, const ExecutorOptions& options, co
   tiles_.reserve(entries);
 }
 
-void Experts::run(const model::Layer& layer, const model::LayerWeights& weights, const LayerKernels& kernels,
-                  const float* h, uint32_t rows, float* normed, ActivationBuffer& inputs, float* out) {
+void Experts::run(const model::LayerWeights& weights, const LayerKernels& kernels, const float* h, uint32_t rows,
+                  float* normed, ActivationBuffer& inputs, float* out) {
   const uint32_t d = config_->d;
   const KernelTable& table = *workers_.kernels;
   inputs.set_source(normed, d, rows, d, int16_);
@@ -37,7 +37,7 @@ void Experts::run(const model::Layer& layer, const model::LayerWeights& weights,
     table.rms_norm(h + size_t{row} * d, kernels.router_scale.data(), config_->eps, d, normed + size_t{row} * d);
   });
   workers_.multiplier->run({&kernels.router, &inputs.view(), probabilities_.data(), config_->experts});
-  route(layer, weights, rows);
+  route(weights, rows);
   group_rows(rows);
 
   workers_.for_each_row(rows, [&](uint32_t row, unsigned) {
@@ -57,15 +57,10 @@ void Experts::run(const model::Layer& layer, const model::LayerWeights& weights,
   });
 }
 
-void Experts::route(const model::Layer& layer, const model::LayerWeights& weights, uint32_t rows) {
+void Experts::route(const model::LayerWeights& weights, uint32_t rows) {
   workers_.for_each_row(rows, [&](uint32_t row, unsigned) {
     float* probability = probabilities_.data() + size_t{row} * config_->experts;
     workers_.kernels->softmax(probability, config_->experts);
-    // One value that is not finite makes the sum of all, and with it each probability, not a number.
-    if (!std::isfinite(probability[0])) {
-      fail(ErrorCode::kNonFinite, "the router of layer {} produced values that are not finite: the file may be damaged",
-           layer.index);
-    }
     choose(row, weights);
   });
 }
@@ -75,6 +70,13 @@ void Experts::choose(uint32_t row, const model::LayerWeights& weights) {
   const float* probability = probabilities_.data() + size_t{row} * config_->experts;
   uint32_t* chosen = chosen_.data() + size_t{row} * used;
   float* share = weights_.data() + size_t{row} * used;
+  // One value that is not finite makes the sum of all, and with it each probability, NaN, which has no order. The row
+  // goes to the first experts with NaN for weights, so that its logits show what happened.
+  if (!std::isfinite(probability[0])) {
+    std::iota(chosen, chosen + used, 0u);
+    std::fill(share, share + used, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
   float total = 0.0f;
   for (uint32_t k = 0; k < used; ++k) {
     uint32_t best = config_->experts;

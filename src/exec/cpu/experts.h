@@ -3,28 +3,29 @@
 #include <cstdint>
 #include <vector>
 
-#include "exec/cpu/activations.h"
 #include "exec/cpu/aligned_buffer.h"
 #include "exec/cpu/layer_kernels.h"
-#include "exec/cpu/workers.h"
+#include "exec/cpu/matmul/activations.h"
+#include "exec/cpu/threads/workers.h"
 #include "exec/executor.h"
 #include "model/model.h"
 
 namespace carat::exec::cpu {
 
-// The expert branch of a mixture-of-experts layer (spec 3.6): rows are grouped by expert, so each expert's weights are
-// read once per pass. A row adds its experts from the most to the least probable, whatever the other rows chose.
+// The expert branch of a mixture-of-experts layer (docs/gemma4.md 3.6): rows are grouped by expert, so each expert's
+// weights are read once per pass. A row adds its experts from the most to the least probable, whatever the other rows
+// chose.
 class Experts {
  public:
   Experts(const model::Config& config, const ExecutorOptions& options, const Workers& workers, bool int16);
 
   // h: [rows, d] after the first residual. out: [rows, d], the weighted sum of the experts before post_ffw_norm_2.
   // normed: [rows, d] to work in; inputs: room for the router's input.
-  void run(const model::Layer& layer, const model::LayerWeights& weights, const LayerKernels& kernels, const float* h,
-           uint32_t rows, float* normed, ActivationBuffer& inputs, float* out);
+  void run(const model::LayerWeights& weights, const LayerKernels& kernels, const float* h, uint32_t rows,
+           float* normed, ActivationBuffer& inputs, float* out);
 
  private:
-  void route(const model::Layer& layer, const model::LayerWeights& weights, uint32_t rows);
+  void route(const model::LayerWeights& weights, uint32_t rows);
   void choose(uint32_t row, const model::LayerWeights& weights);
   void group_rows(uint32_t rows);
   void multiply_gate_and_up(const LayerKernels& kernels);

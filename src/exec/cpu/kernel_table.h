@@ -53,6 +53,13 @@ struct WeightTile {
 using MatmulTile = void (*)(const WeightTile& weights, const Activations& activations, float* out, size_t out_stride,
                             void* scratch);
 
+// The cache's rows of consecutive positions, which lie in two pieces where a ring begins anew between them: positions
+// [begin, split) of a span follow one another from `first` on, positions [split, end) from `second` on.
+struct KvPieces {
+  const void* first;
+  const void* second;
+};
+
 // The queries of one key/value head against a span of its cache, softmax not yet divided by its sum, so that spans can
 // be merged. Scores are q . k (Gemma 4 scales by 1).
 struct AttentionSpan {
@@ -61,11 +68,11 @@ struct AttentionSpan {
   uint32_t count;               // at most kQueryTile
   uint32_t hd;                  // a multiple of nothing in particular
   uint32_t window;              // keys with position - key >= window are hidden
-  const void* keys;             // [slots, hd] elements of `format`: key position p is at slot p % slots
-  const void* values;
+  KvPieces keys;                // rows of hd elements of `format`
+  KvPieces values;
   quant::Format format;  // F32, F16 or Q8_0; the last only where hd is a multiple of 32
-  uint32_t slots;
-  uint32_t begin;  // key positions [begin, end)
+  uint32_t begin;        // key positions [begin, end)
+  uint32_t split;        // where the second piece of the keys and of the values begins; `end` where there is one piece
   uint32_t end;
   float* peaks;    // [count] out: largest score, -infinity when no key is visible
   float* totals;   // [count] out: sum of exp(score - peak)

@@ -1,7 +1,7 @@
-#include "exec/cpu/simd_avx2.h"
+#include "exec/cpu/simd/simd_avx2.h"
 // The vectors come first: the generic kernels are written in their words.
 #include "exec/cpu/attention_kernel.h"
-#include "exec/cpu/vector_math.h"
+#include "exec/cpu/simd/vector_math.h"
 
 namespace carat::exec::cpu {
 

@@ -25,31 +25,42 @@ void check_format(const model::Config& config, quant::Format format) {
   }
 }
 
-size_t vector_bytes(uint32_t hd, quant::Format format) { return quant::info(format).row_bytes(hd); }
+size_t row_bytes(uint32_t hd, quant::Format format) { return quant::info(format).row_bytes(hd); }
 
 }  // namespace
 
-KvCache::KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences, quant::Format format,
-                 uint32_t layers)
-    : layout_(&layout), format_(format), layers_(config.L) {
+KvCache::KvCache(const model::Config& config, const model::KvGeometry& geometry, uint32_t sequences,
+                 quant::Format format, uint32_t layers)
+    : geometry_(&geometry), format_(format), layers_(config.L) {
   check_format(config, format);
   uint64_t needed = 0;
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index >= layers) continue;
-    needed += uint64_t{2} * sequences * layer.Hkv * layout.slots(layer.index) * vector_bytes(layer.hd, format);
+    needed += 2 * geometry.rows(layer.index, sequences) * row_bytes(layer.hd, format);
   }
-  check_host_memory(needed, fmt::format("the cache of {} sequences of {} positions", sequences, layout.context()),
+  check_host_memory(needed, fmt::format("the cache of {} sequences of {} positions", sequences, geometry.context()),
                     "a smaller context (-c) or fewer sequences help");
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index >= layers) continue;
     LayerCache& cache = layers_[layer.index];
-    cache.Hkv = layer.Hkv;
-    cache.vector_bytes = vector_bytes(layer.hd, format);
-    const size_t size = size_t{sequences} * layer.Hkv * layout.slots(layer.index) * cache.vector_bytes;
+    cache.row_bytes = row_bytes(layer.hd, format);
+    const size_t size = geometry.rows(layer.index, sequences) * cache.row_bytes;
     cache.keys = AlignedBuffer<std::byte>(size);
     cache.values = AlignedBuffer<std::byte>(size);
     bytes_ += 2 * size;
   }
+}
+
+KvCache::Span KvCache::span(uint32_t layer, uint32_t sequence, uint32_t head, uint32_t begin, uint32_t end) const {
+  const LayerCache& cache = layers_[layer];
+  Span span;
+  span.split = geometry_->contiguous_end(layer, begin, end);
+  CARAT_CHECK(span.split == end || geometry_->contiguous_end(layer, span.split, end) == end);
+  const size_t first = offset(layer, sequence, head, begin);
+  const size_t second = span.split < end ? offset(layer, sequence, head, span.split) : first;
+  span.keys = {cache.keys.data() + first, cache.keys.data() + second};
+  span.values = {cache.values.data() + first, cache.values.data() + second};
+  return span;
 }
 
 }  // namespace carat::exec::cpu

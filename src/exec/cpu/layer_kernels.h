@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "exec/cpu/matmul.h"
+#include "exec/cpu/matmul/matmul.h"
 #include "model/model.h"
 
 namespace carat::exec::cpu {

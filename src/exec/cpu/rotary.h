@@ -8,7 +8,8 @@
 
 namespace carat::exec::cpu {
 
-// Cosines and sines of the rotary angles of a pass's rows for one kind of layer (spec 3.4), computed once per pass.
+// Cosines and sines of the rotary angles of a pass's rows for one kind of layer (docs/gemma4.md 3.4), computed once per
+// pass.
 class RotaryAngles {
  public:
   // divisors: [hd / 2], or empty for none.

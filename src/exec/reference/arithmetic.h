@@ -51,7 +51,7 @@ void softmax(std::span<double> scores);
 
 double dot(std::span<const float> a, std::span<const float> b);
 
-// Rotary position embedding of one kind of layer: component j turns with component j + hd / 2 (spec 3.4).
+// Rotary position embedding of one kind of layer: component j turns with component j + hd / 2 (docs/gemma4.md 3.4).
 class Rotation {
  public:
   // divisors: [hd / 2], or empty for none.

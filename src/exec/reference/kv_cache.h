@@ -5,35 +5,35 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/kv_layout.h"
+#include "model/kv_geometry.h"
 
 namespace carat::exec::reference {
 
-// Keys and values of all sequences in fp32, so that the cache rounds nothing. Slots follow the KvLayout.
+// Keys and values of all sequences in fp32, so that the cache rounds nothing. Their rows lie as KvGeometry says.
 class KvCache {
  public:
-  // Throws kOutOfMemory saying what is needed. The layout must outlive the cache.
-  KvCache(const model::Config& config, const model::KvLayout& layout, uint32_t sequences);
+  // Throws kOutOfMemory saying what is needed. The geometry must outlive the cache.
+  KvCache(const model::Config& config, const model::KvGeometry& geometry, uint32_t sequences);
 
-  std::span<float> key(uint32_t layer, uint32_t sequence, uint32_t position) {  // [Hkv * hd]
-    return slot(layers_[layer].keys, layer, sequence, position);
+  // The hd values of one key/value head.
+  std::span<float> key(uint32_t layer, uint32_t sequence, uint32_t head, uint32_t position) {
+    return row(layers_[layer].keys, layer, sequence, head, position);
   }
-  std::span<float> value(uint32_t layer, uint32_t sequence, uint32_t position) {  // [Hkv * hd]
-    return slot(layers_[layer].values, layer, sequence, position);
+  std::span<float> value(uint32_t layer, uint32_t sequence, uint32_t head, uint32_t position) {
+    return row(layers_[layer].values, layer, sequence, head, position);
   }
 
  private:
-  struct LayerCache {  // [sequences, slots, Hkv * hd] each; empty where the layer has no cache of its own
+  struct LayerCache {  // empty where the layer has no cache of its own
     std::vector<float> keys, values;
-    size_t width = 0;
+    size_t hd = 0;
   };
-  std::span<float> slot(std::vector<float>& values, uint32_t layer, uint32_t sequence, uint32_t position) {
-    const size_t width = layers_[layer].width;
-    const size_t index = size_t{sequence} * layout_.slots(layer) + layout_.slot(layer, position);
-    return std::span(values).subspan(index * width, width);
+  std::span<float> row(std::vector<float>& plane, uint32_t layer, uint32_t sequence, uint32_t head, uint32_t position) {
+    const size_t hd = layers_[layer].hd;
+    return std::span(plane).subspan(geometry_.row(layer, sequence, head, position) * hd, hd);
   }
 
-  const model::KvLayout& layout_;
+  const model::KvGeometry& geometry_;
   std::vector<LayerCache> layers_;
 };
 

@@ -53,12 +53,15 @@ class ReferenceExecutor final : public Executor {
   void forward(std::span<const Row> rows) override;
 
   uint32_t outputs() const override { return static_cast<uint32_t>(logits_.rows()); }
+  bool is_finite(uint32_t output) const override { return finite_.at(output); }
   std::span<const float> logits(uint32_t output) override;
   void best(uint32_t output, uint32_t k, std::vector<Candidate>& out) override { select_best(logits(output), k, out); }
   void logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) override;
+  double log_sum_exp(uint32_t output) override { return exec::log_sum_exp(logits(output)); }
 
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
+  uint32_t resumable(uint32_t sequence, uint32_t n) const override { return table_.resumable(sequence, n); }
 
  private:
   Block run(std::span<const Row> rows);  // the logits, [outputs, V]
@@ -89,7 +92,8 @@ class ReferenceExecutor final : public Executor {
   reference::KvCache cache_;
   Rotation sliding_rotation_;
   Rotation global_rotation_;
-  Block logits_;  // [outputs, V] of the last pass
+  Block logits_;              // [outputs, V] of the last pass
+  std::vector<bool> finite_;  // [outputs]
 };
 
 uint32_t sliding_head_dimension(const model::Config& config) {
@@ -107,7 +111,7 @@ ReferenceExecutor::ReferenceExecutor(std::shared_ptr<const model::Model> model, 
       trace_(std::move(trace)),
       pool_(options.threads),
       table_(config_, options),
-      cache_(config_, table_.layout(), options.sequences),
+      cache_(config_, table_.geometry(), options.sequences),
       sliding_rotation_(sliding_head_dimension(config_), config_.rope_base_sliding, {}),
       global_rotation_(config_.layers.back().hd, config_.rope_base_global, weights_.rope_freqs),
       logits_(0, config_.V) {
@@ -118,6 +122,7 @@ ReferenceExecutor::ReferenceExecutor(std::shared_ptr<const model::Model> model, 
 void ReferenceExecutor::forward(std::span<const Row> rows) {
   table_.check(rows);
   logits_ = Block(0, config_.V);
+  finite_.clear();
   table_.begin(rows);
   try {
     logits_ = run(rows);
@@ -228,9 +233,12 @@ Block ReferenceExecutor::attention(const Layer& layer, const Pass& pass) {
     for (size_t r = 0; r < k.rows(); ++r) {
       const Row& row = pass.rows[r];
       rotation(layer).apply(k.row(r), row.position);
-      const auto key = k.row(r), value = v.row(r);
-      std::copy(key.begin(), key.end(), cache_.key(layer.index, row.sequence, row.position).begin());
-      std::copy(value.begin(), value.end(), cache_.value(layer.index, row.sequence, row.position).begin());
+      for (uint32_t head = 0; head < layer.Hkv; ++head) {
+        const auto key = k.row(r).subspan(size_t{head} * layer.hd, layer.hd);
+        const auto value = v.row(r).subspan(size_t{head} * layer.hd, layer.hd);
+        std::copy(key.begin(), key.end(), cache_.key(layer.index, row.sequence, head, row.position).begin());
+        std::copy(value.begin(), value.end(), cache_.value(layer.index, row.sequence, head, row.position).begin());
+      }
     }
   }
 
@@ -249,17 +257,17 @@ void ReferenceExecutor::attend(const Layer& layer, const Row& row, std::span<con
                                std::span<float> out) {
   const uint32_t end = row.position + 1;
   const uint32_t begin = layer.sliding && end > config_.W ? end - config_.W : 0;
-  const size_t kv_offset = size_t{head / (layer.H / layer.Hkv)} * layer.hd;
+  const uint32_t kv_head = head / (layer.H / layer.Hkv);
 
   std::vector<double> weights(end - begin);
   for (uint32_t p = begin; p < end; ++p) {
     // The scale is 1: queries and keys are normalised.
-    weights[p - begin] = reference::dot(q, cache_.key(layer.kv_source, row.sequence, p).subspan(kv_offset, layer.hd));
+    weights[p - begin] = reference::dot(q, cache_.key(layer.kv_source, row.sequence, kv_head, p));
   }
   reference::softmax(weights);
   std::vector<double> sums(layer.hd);
   for (uint32_t p = begin; p < end; ++p) {
-    const auto v = cache_.value(layer.kv_source, row.sequence, p).subspan(kv_offset, layer.hd);
+    const auto v = cache_.value(layer.kv_source, row.sequence, kv_head, p);
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += weights[p - begin] * v[i];
   }
   for (size_t i = 0; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i]);
@@ -283,14 +291,15 @@ Routing ReferenceExecutor::route(const Layer& layer, const Block& h) {
   for (size_t r = 0; r < h.rows(); ++r) {
     std::vector<double> probability(router_logits.row(r).begin(), router_logits.row(r).end());
     reference::softmax(probability);
-    if (!std::all_of(probability.begin(), probability.end(), [](double p) { return std::isfinite(p); })) {
-      fail(ErrorCode::kNonFinite, "the router of layer {} produced values that are not finite: the file may be damaged",
-           layer.index);
-    }
+    // One value that is not finite makes the sum of all, and with it each probability, NaN, which has no order. The row
+    // goes to the first experts with NaN for weights, so that its logits show what happened.
+    const bool has_order = !std::isnan(probability[0]);
     std::vector<uint32_t> chosen(config_.experts);
     std::iota(chosen.begin(), chosen.end(), 0u);
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [&](uint32_t a, uint32_t b) { return probability[a] > probability[b]; });
+    if (has_order) {
+      std::stable_sort(chosen.begin(), chosen.end(),
+                       [&](uint32_t a, uint32_t b) { return probability[a] > probability[b]; });
+    }
     chosen.resize(config_.experts_used);
     double total = 0.0;  // at least used / experts, so there is nothing to guard against
     for (const uint32_t expert : chosen) total += probability[expert];
@@ -331,18 +340,12 @@ Block ReferenceExecutor::head(Pass& pass) {
   trace("final_norm", config_.L, pass, z);
   Block logits = linear(pool_, weights_.output, z);
   for (size_t r = 0; r < logits.rows(); ++r) {
-    for (float& logit : logits.row(r)) {
-      // Before the soft-cap, which would turn infinity into an ordinary number.
-      if (!std::isfinite(logit)) {
-        fail(ErrorCode::kNonFinite,
-             "the model produced logits that are not finite at position {} of sequence {}: the file may be damaged",
-             pass.rows[r].position, pass.rows[r].sequence);
-      }
-      if (config_.softcap > 0.0f) {
-        const double cap = config_.softcap;
-        logit = static_cast<float>(cap * std::tanh(logit / cap));
-      }
-    }
+    const auto row = logits.row(r);
+    // Before the soft-cap, which would turn infinity into an ordinary number.
+    finite_.push_back(std::all_of(row.begin(), row.end(), [](float logit) { return std::isfinite(logit); }));
+    if (config_.softcap <= 0.0f) continue;
+    const double cap = config_.softcap;
+    for (float& logit : row) logit = static_cast<float>(cap * std::tanh(logit / cap));
   }
   return logits;
 }

@@ -44,8 +44,8 @@ class Problem {
       : shape_(shape),
         config_(one_layer(shape, sliding)),
         options_(make_options(shape, sequences)),
-        layout_(config_, shape.context, shape.chunk),
-        cache_(config_, layout_, sequences, format, config_.L),
+        geometry_(config_, shape.context, shape.chunk),
+        cache_(config_, geometry_, sequences, format, config_.L),
         pool_(threads),
         attention_(config_, kernels, pool_, cache_, options_),
         keys_(sequences),
@@ -141,7 +141,7 @@ class Problem {
   Shape shape_;
   model::Config config_;
   ExecutorOptions options_;
-  model::KvLayout layout_;
+  model::KvGeometry geometry_;
   KvCache cache_;
   ThreadPool pool_;
   Attention attention_;
@@ -219,9 +219,9 @@ INSTANTIATE_TEST_SUITE_P(Tables, AttentionOn, testing::ValuesIn(tables()), table
 
 TEST(KvCacheFormats, OthersAreRefused) {
   const model::Config config = one_layer({.H = 1, .Hkv = 1, .hd = 32, .window = 8, .context = 8, .chunk = 4}, false);
-  const model::KvLayout layout(config, 8, 4);
+  const model::KvGeometry geometry(config, 8, 4);
   try {
-    const KvCache cache(config, layout, 1, quant::Format::kQ4_0, config.L);
+    const KvCache cache(config, geometry, 1, quant::Format::kQ4_0, config.L);
     ADD_FAILURE() << "Q4_0 was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);

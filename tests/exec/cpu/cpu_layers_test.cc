@@ -132,10 +132,7 @@ TEST_P(CpuLayersTest, CanBeInterrupted) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CpuLayersTest, testing::ValuesIn(test::kTinyKinds),
-                         [](const testing::TestParamInfo<TinyKind>& p) {
-                           return std::string(test::tiny_name(p.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, CpuLayersTest, testing::ValuesIn(test::kTinyKinds), test::tiny_test_name);
 
 }  // namespace
 }  // namespace carat::exec

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/cpu/instruction_set.h"
+#include "exec/cpu/simd/instruction_set.h"
 
 namespace carat::exec::cpu {
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "exec/cuda/device/check.h"
-#include "exec/cuda/kernels/gemm.h"
-#include "exec/cuda/kernels/wgmma_product.h"
+#include "exec/cuda/kernels/gemm/gemm.h"
+#include "exec/cuda/kernels/gemm/hopper/wgmma_gemm.h"
 
 namespace carat::cuda {
 

@@ -12,27 +12,27 @@
 namespace carat::cuda {
 
 template <typename... Params, typename... Args>
-void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, const Launch& how,
-            Args&&... args) {
+void launch_kernel(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+                   const LaunchConfig& launch, Args&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
-  config.stream = how.stream;
+  config.stream = launch.stream;
   cudaLaunchAttribute attributes[3]{};
   config.attrs = attributes;
-  if (how.overlap) {
+  if (launch.overlap) {
     cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     overlap.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (how.shared_percent > 0) {
+  if (launch.shared_percent > 0) {
     cudaLaunchAttribute& carveout = attributes[config.numAttrs++];
     carveout.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    carveout.val.sharedMemCarveout = how.shared_percent;
+    carveout.val.sharedMemCarveout = launch.shared_percent;
   }
-  if (how.cooperative) {
+  if (launch.cooperative) {
     cudaLaunchAttribute& cooperative = attributes[config.numAttrs++];
     cooperative.id = cudaLaunchAttributeCooperative;
     cooperative.val.cooperative = 1;
@@ -42,9 +42,9 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
 
 // A kernel whose __cluster_dims__ are `cluster`: the card knows them from it.
 template <typename... Params, typename... Args>
-void launch_clusters(const char* name, void (*kernel)(Params...), [[maybe_unused]] uint32_t cluster, dim3 grid,
-                     dim3 block, size_t shared_bytes, const Launch& how, Args&&... args) {
-  launch(name, kernel, grid, block, shared_bytes, how, std::forward<Args>(args)...);
+void launch_kernel_clusters(const char* name, void (*kernel)(Params...), [[maybe_unused]] uint32_t cluster, dim3 grid,
+                            dim3 block, size_t shared_bytes, const LaunchConfig& launch, Args&&... args) {
+  launch_kernel(name, kernel, grid, block, shared_bytes, launch, std::forward<Args>(args)...);
 }
 
 // Raises the dynamic shared memory limit of a kernel once per process and device; call it before launch().

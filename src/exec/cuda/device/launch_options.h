@@ -9,7 +9,7 @@ namespace carat::cuda {
 // How a kernel is put on a stream. With `overlap` the kernel may start while its predecessor is still running
 // (programmatic dependent launch); it must then call wait_for_predecessor() in every thread before it touches anything
 // the predecessor reads or writes.
-struct Launch {
+struct LaunchConfig {
   cudaStream_t stream = nullptr;
   bool overlap = false;
   // Of an SM's L1, for shared memory; 0: the driver chooses. An SM has to be empty to be divided anew: kernels overlap

@@ -1,7 +1,7 @@
 // What a build without CUDA says about GPUs.
 #include "base/error.h"
 #include "exec/cuda/device/facts.h"
-#include "exec/cuda/profile.h"
+#include "exec/cuda/profile/profile.h"
 
 namespace carat {
 

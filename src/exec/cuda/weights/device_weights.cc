@@ -13,11 +13,23 @@ namespace {
 
 uint64_t padded(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Gate rows of each expert before its up rows, as one matrix that holds both has them already.
+std::vector<PackedView> stacked_gate_up(const model::Config& config, const std::vector<PackedView>& parts) {
+  if (parts.size() < 2) return parts;
+  std::vector<PackedView> stacked;
+  for (uint32_t e = 0; e < config.experts; ++e) {
+    for (const PackedView& part : parts) {
+      stacked.push_back(packed_rows(part, uint64_t{e} * config.F_expert, config.F_expert));
+    }
+  }
+  return stacked;
+}
+
 }  // namespace
 
-uint32_t MatrixGroup::rows() const {
+uint32_t MatrixGroup::rows_before(size_t part) const {
   uint32_t sum = 0;
-  for (const PackedView& part : parts) sum += part.rows;
+  for (size_t p = 0; p < part; ++p) sum += parts[p].rows;
   return sum;
 }
 
@@ -28,15 +40,15 @@ void* DeviceWeights::Cursor::take(uint64_t bytes) {
   return at;
 }
 
-DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& placement,
+DeviceWeights::DeviceWeights(const model::Model& model, const WeightPlacement& placement, const ProductPaths& paths,
                              const UploadProgress& progress) {
-  place(model, placement);
+  place(model, placement, paths);
   packed_ = DeviceMemory(device_.used, "the model's weights");
   vectors_ = DeviceMemory(host_vectors_.size() * sizeof(float), "the model's norms");
   host_table_ = PinnedMemory(host_.used, "the per-layer-embedding table");
   device_ = {packed_.as<char>(), 0};
   host_ = {host_.used == 0 ? nullptr : static_cast<char*>(host_table_.device_data()), 0};
-  place(model, placement);
+  place(model, placement, paths);
   check(cudaMemcpy(vectors_.data(), host_vectors_.data(), host_vectors_.size() * sizeof(float), cudaMemcpyHostToDevice),
         "uploading norms");
   uploaded_ = upload(model.file(), uploads_, progress);
@@ -69,14 +81,16 @@ const float* DeviceWeights::vector(const model::Vector& values, float scale) {
   return vectors_.data() == nullptr ? nullptr : vectors_.as<float>() + at;
 }
 
-void DeviceWeights::place(const model::Model& model, const WeightPlacement& placement) {
+void DeviceWeights::place(const model::Model& model, const WeightPlacement& placement, const ProductPaths& paths) {
   const model::Weights& weights = model.weights();
   uploads_.clear();
   host_vectors_.clear();
   head = {};
+  head.path = paths.head;
   ple_projection = {};
+  ple_projection.path = paths.ple_input;
   layers.assign(model.config().L, {});
-  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) place_layer(model, i);
+  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) place_layer(model, i, paths);
   output_norm = vector(weights.output_norm);
   head.parts = {reserve(weights.output)};
   const bool tied = weights.token_embd.data.data() == weights.output.data.data();
@@ -89,9 +103,8 @@ void DeviceWeights::place(const model::Model& model, const WeightPlacement& plac
   }
 }
 
-void DeviceWeights::place_layer(const model::Model& model, uint32_t index) {
+void DeviceWeights::place_layer(const model::Model& model, uint32_t index, const ProductPaths& paths) {
   const model::LayerWeights& from = model.weights().layers[index];
-  const model::Layer& plan = model.config().layers[index];
   DeviceLayer& to = layers[index];
   to.attn_norm = vector(from.attn_norm);
   to.q_norm = vector(from.attn_q_norm);
@@ -102,42 +115,36 @@ void DeviceWeights::place_layer(const model::Model& model, uint32_t index) {
   to.post_norm = vector(from.post_norm);
   to.output_scale = from.output_scale;
 
-  to.qkv.parts = {reserve(from.attn_q)};
-  if (plan.owns_kv) {
-    to.qkv.parts.push_back(reserve(from.attn_k));
-    if (!plan.v_from_k) to.qkv.parts.push_back(reserve(from.attn_v));
+  if (model.config().layers[index].moe) place_router(model, index);
+  for_each_group(model, index, [&](const LayerGroup& group) {
+    MatrixGroup& placed = to[group.kind()];
+    placed.path = paths.of(index, group.kind());
+    for (const model::Matrix* matrix : group) placed.parts.push_back(reserve(*matrix));
+  });
+  if (const auto& experts = to[GroupKind::kExpertGateUp].parts; !experts.empty()) {
+    const uint32_t F = model.config().F_expert;
+    const bool fused = experts.size() == 1;
+    to.expert_gate = {experts.front(), fused ? 2 * F : F, 0};
+    to.expert_up = {experts.back(), fused ? 2 * F : F, fused ? F : 0};
   }
-  to.output.parts = {reserve(from.attn_output)};
-  to.gate_up.parts = {reserve(from.ffn_gate), reserve(from.ffn_up)};
-  to.down.parts = {reserve(from.ffn_down)};
-  if (!from.inp_gate.empty()) {
-    to.inp_gate.parts = {reserve(from.inp_gate)};
-    to.proj.parts = {reserve(from.proj)};
-  }
-  if (!plan.moe) return;
+}
+
+// The router's vectors, and the router itself in fp32 beside its packed rows: flipping an expert costs more than any
+// rounding elsewhere.
+void DeviceWeights::place_router(const model::Model& model, uint32_t index) {
+  const model::LayerWeights& from = model.weights().layers[index];
+  DeviceLayer& to = layers[index];
   const float inverse_root_d = 1.0f / std::sqrt(static_cast<float>(model.config().d));
   to.router_scale = vector(from.ffn_gate_inp_scale, inverse_root_d);
   to.pre_ffw_norm_2 = vector(from.pre_ffw_norm_2);
   to.post_ffw_norm_1 = vector(from.post_ffw_norm_1);
   to.post_ffw_norm_2 = vector(from.post_ffw_norm_2);
   to.expert_scale = vector(from.ffn_down_exps_scale);
-  // The router stays fp32 in both forms: flipping an expert costs more than any rounding elsewhere.
   std::vector<std::byte> stored(from.ffn_gate_inp.data.size());
   model.file().read(from.ffn_gate_inp.data, stored.data());
   model::Vector router(from.ffn_gate_inp.rows * from.ffn_gate_inp.cols);
   quant::info(from.ffn_gate_inp.format).dequantise(stored.data(), router.data(), router.size());
   to.router = vector(router);
-  to.router_packed = reserve(from.ffn_gate_inp);
-  const uint32_t F = model.config().F_expert;
-  if (!from.ffn_gate_up_exps.empty()) {
-    const PackedView fused = reserve(from.ffn_gate_up_exps);
-    to.expert_gate = {fused, 2 * F, 0};
-    to.expert_up = {fused, 2 * F, F};
-  } else {
-    to.expert_gate = {reserve(from.ffn_gate_exps), F, 0};
-    to.expert_up = {reserve(from.ffn_up_exps), F, 0};
-  }
-  to.expert_down = reserve(from.ffn_down_exps);
 }
 
 const __nv_bfloat16* DeviceWeights::stack_bf16(const std::vector<PackedView>& parts) {
@@ -166,42 +173,11 @@ Fp8Matrix DeviceWeights::stack_fp8(const std::vector<PackedView>& parts) {
   return first;
 }
 
-void DeviceWeights::copy_layer(const model::Model& model, uint32_t index, const WeightPlacement& placement) {
-  DeviceLayer& layer = layers[index];
-  const model::LayerWeights& from = model.weights().layers[index];
-  const auto copy = [&](MatrixGroup& group, bool as_fp8) {
-    if (group.parts.empty()) return;
-    if (placement.resident_fp8 && as_fp8) {
-      group.fp8 = stack_fp8(group.parts);
-    } else if (placement.resident_bf16) {
-      group.bf16 = stack_bf16(group.parts);
-    }
-  };
-  copy(layer.qkv, fp8_reads({&from.attn_q, &from.attn_k, &from.attn_v}));
-  copy(layer.output, fp8_reads({&from.attn_output}));
-  copy(layer.gate_up, fp8_reads({&from.ffn_gate, &from.ffn_up}));
-  copy(layer.down, fp8_reads({&from.ffn_down}));
-  copy(layer.inp_gate, false);
-  copy(layer.proj, false);
-  if (model.config().layers[index].moe && placement.resident_bf16) copy_experts(model, index, placement);
-}
-
-void DeviceWeights::copy_experts(const model::Model& model, uint32_t index, const WeightPlacement& placement) {
-  DeviceLayer& layer = layers[index];
-  const uint32_t F = model.config().F_expert;
-  std::vector<PackedView> stacked;
-  if (layer.expert_gate.stride == 2 * F) stacked = {layer.expert_gate.weights};  // fused in the file: already in order
-  for (uint32_t e = 0; layer.expert_gate.stride == F && e < model.config().experts; ++e) {
-    stacked.push_back(
-        packed_rows(layer.expert_gate.weights, uint64_t{e} * layer.expert_gate.stride + layer.expert_gate.offset, F));
-    stacked.push_back(
-        packed_rows(layer.expert_up.weights, uint64_t{e} * layer.expert_up.stride + layer.expert_up.offset, F));
-  }
-  const model::LayerWeights& from = model.weights().layers[index];
-  if (!placement.packed_experts || !packed_expert_gate_up(from)) layer.experts_gate_up_bf16 = stack_bf16(stacked);
-  if (!placement.packed_experts || !packed_expert_down(from)) {
-    layer.experts_down_bf16 = stack_bf16({layer.expert_down});
-  }
+// The copy that the group's path reads, where it reads one. parts: in the order they are stacked.
+void DeviceWeights::make_copy(MatrixGroup& group, const std::vector<PackedView>& parts) {
+  if (parts.empty()) return;
+  if (group.path == ProductPath::kFp8) group.fp8 = stack_fp8(parts);
+  if (group.path == ProductPath::kBf16) group.bf16 = stack_bf16(parts);
 }
 
 void DeviceWeights::make_copies(const model::Model& model, const WeightPlacement& placement) {
@@ -209,11 +185,14 @@ void DeviceWeights::make_copies(const model::Model& model, const WeightPlacement
   copies_memory_ =
       DeviceMemory(weight_bytes(model, placement.first_layer).copies(placement), "weight copies for matrix products");
   copies_ = {copies_memory_.as<char>(), 0};
-  if (placement.resident_bf16) {
-    head.bf16 = stack_bf16(head.parts);
-    if (!ple_projection.parts.empty()) ple_projection.bf16 = stack_bf16(ple_projection.parts);
+  make_copy(head, head.parts);
+  make_copy(ple_projection, ple_projection.parts);
+  for (DeviceLayer& layer : layers) {
+    for (MatrixGroup& group : layer.groups) {
+      const bool expert_gate_up = &group == &layer[GroupKind::kExpertGateUp];
+      make_copy(group, expert_gate_up ? stacked_gate_up(model.config(), group.parts) : group.parts);
+    }
   }
-  for (uint32_t i = placement.first_layer; i < model.config().L; ++i) copy_layer(model, i, placement);
   check(cudaDeviceSynchronize(), "making weight copies");
   copies_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }

@@ -2,28 +2,30 @@
 
 #include <cuda_bf16.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "exec/cuda/device/memory.h"
-#include "exec/cuda/kernels/fp8.h"
-#include "exec/cuda/kernels/moe.h"
+#include "exec/cuda/kernels/gemm/fp8.h"
+#include "exec/cuda/kernels/moe/moe.h"
 #include "exec/cuda/weights/packed.h"
 #include "exec/cuda/weights/placement.h"
+#include "exec/cuda/weights/product_path.h"
 #include "exec/cuda/weights/upload.h"
 #include "model/model.h"
 
 namespace carat::cuda {
 
-// The matrices of one layer that are multiplied with the same activations, in the order their results are wanted.
-// `bf16` is a resident copy of all of them stacked, [rows, cols]; null when the plan has no room for it. `fp8` is one
-// in e4m3 instead, where the plan wants that.
+// A group of matrices in device memory, in the order their results are wanted; without parts where the layer does not
+// have it. Beside the packed parts there may be a copy of all of them stacked, [rows, cols]: the one `path` reads.
 struct MatrixGroup {
+  ProductPath path = ProductPath::kUnpack;
   std::vector<PackedView> parts;
-  const __nv_bfloat16* bf16 = nullptr;
-  Fp8Matrix fp8;
-  bool has_fp8() const { return fp8.values != nullptr; }
-  uint32_t rows() const;
+  const __nv_bfloat16* bf16 = nullptr;  // kBf16. Of experts [experts, rows of one, cols], gate rows before up rows
+  Fp8Matrix fp8;                        // kFp8
+  uint32_t rows() const { return rows_before(parts.size()); }
+  uint32_t rows_before(size_t part) const;  // of the parts before it
   uint32_t cols() const { return parts.empty() ? 0 : parts.front().cols; }
 };
 
@@ -44,18 +46,17 @@ struct DeviceLayer {
   const float* router = nullptr;  // [experts, d] fp32
   float output_scale = 1.0f;
 
-  MatrixGroup qkv, output, gate_up, down, inp_gate, proj;
-  PackedView router_packed;
-  ExpertRows expert_gate{}, expert_up{};
-  PackedView expert_down;
-  const __nv_bfloat16* experts_gate_up_bf16 = nullptr;  // [experts, 2 F, d], gate rows first
-  const __nv_bfloat16* experts_down_bf16 = nullptr;     // [experts, d, F]
+  std::array<MatrixGroup, kGroupKinds> groups;
+  MatrixGroup& operator[](GroupKind kind) { return groups[static_cast<size_t>(kind)]; }
+  const MatrixGroup& operator[](GroupKind kind) const { return groups[static_cast<size_t>(kind)]; }
+  ExpertRows expert_gate{}, expert_up{};  // where these rows lie in the parts of kExpertGateUp
 };
 
 // Uploads and repacks a model.
 class DeviceWeights {
  public:
-  DeviceWeights(const model::Model& model, const WeightPlacement& placement, const UploadProgress& progress);
+  DeviceWeights(const model::Model& model, const WeightPlacement& placement, const ProductPaths& paths,
+                const UploadProgress& progress);
 
   PackedView token_embd;
   MatrixGroup head;
@@ -78,11 +79,11 @@ class DeviceWeights {
   PackedView reserve(const model::Matrix& matrix, Cursor& cursor);
   PackedView reserve(const model::Matrix& matrix) { return reserve(matrix, device_); }
   const float* vector(const model::Vector& values, float scale = 1.0f);
-  void place(const model::Model& model, const WeightPlacement& placement);
-  void place_layer(const model::Model& model, uint32_t index);
+  void place(const model::Model& model, const WeightPlacement& placement, const ProductPaths& paths);
+  void place_layer(const model::Model& model, uint32_t index, const ProductPaths& paths);
+  void place_router(const model::Model& model, uint32_t index);
   void make_copies(const model::Model& model, const WeightPlacement& placement);
-  void copy_layer(const model::Model& model, uint32_t index, const WeightPlacement& placement);
-  void copy_experts(const model::Model& model, uint32_t index, const WeightPlacement& placement);
+  void make_copy(MatrixGroup& group, const std::vector<PackedView>& parts);
   const __nv_bfloat16* stack_bf16(const std::vector<PackedView>& parts);
   Fp8Matrix stack_fp8(const std::vector<PackedView>& parts);
 

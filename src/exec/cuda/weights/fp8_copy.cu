@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "exec/cuda/device/launch.h"
-#include "exec/cuda/kernels/fp8_scale.cuh"
+#include "exec/cuda/kernels/gemm/fp8_scale.cuh"
 #include "exec/cuda/weights/fp8_copy.h"
 #include "exec/cuda/weights/unpack.cuh"
 
@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(kThreads) unpack_fp8_kernel(const PackedView v
 
 void unpack_fp8(const PackedView& matrix, const Fp8Rows& out, cudaStream_t stream) {
   if (!fp8_columns_fit(matrix.cols)) throw std::logic_error("internal check failed: a row e4m3 products cannot read");
-  launch("unpack_fp8", unpack_fp8_kernel, dim3(matrix.rows), dim3(kThreads), 0, Launch{stream, false}, matrix, out);
+  launch_kernel("unpack_fp8", unpack_fp8_kernel, dim3(matrix.rows), dim3(kThreads), 0, LaunchConfig{stream, false},
+                matrix, out);
 }
 
 }  // namespace carat::cuda

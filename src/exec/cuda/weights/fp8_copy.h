@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "exec/cuda/kernels/fp8.h"
+#include "exec/cuda/kernels/gemm/fp8.h"
 #include "exec/cuda/weights/packed.h"
 
 namespace carat::cuda {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 
 #include "model/model.h"
 
@@ -31,24 +30,6 @@ struct WeightBytes {
   uint64_t fp8_copies(const WeightPlacement& placement) const { return placement.resident_fp8 ? fp8 : 0; }
   uint64_t copies(const WeightPlacement& placement) const { return bf16_copies(placement) + fp8_copies(placement); }
 };
-// Whether warpgroup products can read the gate and up rows, or the down rows, of a layer's experts as they are packed.
-bool packed_expert_gate_up(const model::LayerWeights& layer);
-bool packed_expert_down(const model::LayerWeights& layer);
-
-// Whether a product can read matrices that are multiplied with the same activations: there is one, and `reads` holds
-// for each that is there.
-template <typename Reads>
-bool reads_all(std::initializer_list<const model::Matrix*> matrices, const Reads& reads) {
-  bool any = false;
-  for (const model::Matrix* matrix : matrices) {
-    if (matrix->empty()) continue;
-    if (!reads(*matrix)) return false;
-    any = true;
-  }
-  return any;
-}
-// E4m3 products.
-bool fp8_reads(std::initializer_list<const model::Matrix*> matrices);
 
 WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer);
 

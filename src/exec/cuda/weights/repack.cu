@@ -1,5 +1,5 @@
 // Repacking and unpacking of weights: once per load, and per row for embeddings. Bound by memory traffic; exactness and
-// plain code come first here. The raw layouts are those of quant/blocks.h (spec section 8.2).
+// plain code come first here. The raw layouts are those of quant/blocks.h (docs/gemma4.md 8.2).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -251,20 +251,20 @@ void repack(Format format, const void* raw, uint32_t rows, const PackedView& out
   if (rows == 0) return;
   const uint64_t row_bytes = quant::info(format).row_bytes(out.cols);
   const uint64_t items = static_cast<uint64_t>(rows) * out.steps * kStepBlocks;
-  launch("repack", repack_kernel, dim3(blocks_for(items)), dim3(kThreads), 0, Launch{stream, false}, format,
-         static_cast<const uint8_t*>(raw), row_bytes, rows, out, first_row);
+  launch_kernel("repack", repack_kernel, dim3(blocks_for(items)), dim3(kThreads), 0, LaunchConfig{stream, false},
+                format, static_cast<const uint8_t*>(raw), row_bytes, rows, out, first_row);
 }
 
 void unpack_bf16(const PackedView& matrix, __nv_bfloat16* out, uint32_t leading, cudaStream_t stream) {
   const uint64_t items = static_cast<uint64_t>(matrix.rows) * matrix.steps * kStepBlocks;
-  launch("unpack_bf16", unpack_bf16_kernel, dim3(blocks_for(items)), dim3(kThreads), 0, Launch{stream, false}, matrix,
-         out, leading);
+  launch_kernel("unpack_bf16", unpack_bf16_kernel, dim3(blocks_for(items)), dim3(kThreads), 0,
+                LaunchConfig{stream, false}, matrix, out, leading);
 }
 
 void gather_rows(const PackedView& matrix, const int32_t* ids, uint32_t count, float scale, float* out,
                  uint32_t leading, cudaStream_t stream, bool overlap) {
-  launch("gather_rows", gather_rows_kernel, dim3(count), dim3(kThreads), 0, Launch{stream, overlap}, matrix, ids, scale,
-         out, leading);
+  launch_kernel("gather_rows", gather_rows_kernel, dim3(count), dim3(kThreads), 0, LaunchConfig{stream, overlap},
+                matrix, ids, scale, out, leading);
 }
 
 }  // namespace carat::cuda

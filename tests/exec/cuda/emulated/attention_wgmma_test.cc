@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "exec/cuda/attention_reference.h"
-#include "exec/cuda/kernels/attention_wgmma_256.cuh"
-#include "exec/cuda/kernels/attention_wgmma_512.cuh"
+#include "exec/cuda/kernels/attention/attention_reference.h"
+#include "exec/cuda/kernels/attention/hopper/attention_wgmma_256.cuh"
+#include "exec/cuda/kernels/attention/hopper/attention_wgmma_512.cuh"
 
 namespace carat::cuda {
 namespace {
@@ -25,7 +25,7 @@ PrefillRun run_emulated(const PrefillCase& c, const HostCache& cache, uint64_t s
                                uint64_t{shape.hd} * 2, box_keys, sizeof(__half)});
   };
   const auto count = static_cast<uint32_t>(tiles.size());
-  const PrefillArguments arguments{shape, run.q.data(), {.slots = cache.slots}, tiles.data(), count, run.out.data()};
+  const PrefillArguments arguments{shape, run.q.data(), {.cells = cache.cells}, tiles.data(), count, run.out.data()};
   if (shape.hd == Wgmma256::kHd) {
     const WgmmaAttentionJob job{map(cache.k.halves, Wgmma256::kTileKeys), map(cache.v.halves, Wgmma256::kTileKeys),
                                 arguments};

@@ -1,2 +1,2 @@
 // Rows sorted by expert, on the emulated machine.
-#include "exec/cuda/kernels/moe_sort.cu"
+#include "exec/cuda/kernels/moe/moe_sort.cu"

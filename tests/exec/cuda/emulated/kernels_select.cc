@@ -1,2 +1,2 @@
 // Selection of candidates on the emulated machine.
-#include "exec/cuda/kernels/select.cu"
+#include "exec/cuda/kernels/select/select.cu"

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
@@ -34,8 +35,13 @@ namespace carat::cuda {
 // --- lanes of a warp, all of which take part ------------------------------------------------------------------------
 template <typename T>
 T __shfl_sync(uint32_t, T value, uint32_t lane) {
-  static_assert(sizeof(T) == 4);
-  return std::bit_cast<T>(emulated::meet({std::bit_cast<uint32_t>(value)})[lane % emulated::kWarp][0]);
+  using Words = std::array<uint32_t, sizeof(T) / 4>;
+  emulated::LaneWords mine{};
+  std::ranges::copy(std::bit_cast<Words>(value), mine.begin());
+  const emulated::LaneWords& from = emulated::meet(mine)[lane % emulated::kWarp];
+  Words words;
+  std::copy_n(from.begin(), words.size(), words.begin());
+  return std::bit_cast<T>(words);
 }
 template <typename T>
 T __shfl_xor_sync(uint32_t mask, T value, uint32_t distance) {

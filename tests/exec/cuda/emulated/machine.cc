@@ -197,8 +197,8 @@ void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel) {
   while (running.here.next_block < grid.blocks) run_cluster(false);
 }
 
-void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel,
-            uint32_t cluster) {
+void launch_kernel(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel,
+                   uint32_t cluster) {
   static uint64_t seed = 0;
   if (block.x % kWarp != 0 || block.y != 1 || block.z != 1) refuse("blocks that are no row of whole warps");
   Running running(++seed, kernel);

@@ -39,8 +39,8 @@ struct Grid {
 void run(const Grid& grid, uint64_t seed, const std::function<void()>& kernel);
 // The same for a grid of any shape, each time in another order: a block after the other, unless they wait for those
 // that follow; or a cluster after the other.
-void launch(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel,
-            uint32_t cluster = 1);
+void launch_kernel(const dim3& grid, const dim3& block, size_t shared_bytes, const std::function<void()>& kernel,
+                   uint32_t cluster = 1);
 
 // --- what the instructions are made of, for the thread that runs ----------------------------------------------------
 const dim3& thread_index();

@@ -108,7 +108,7 @@ TEST(EmulatedMachine, OwnCopiesComeGroupByGroup) {
 TEST(EmulatedMachine, StoresToOtherBlocksArriveAtTheBarrier) {
   std::set<uint32_t> early;
   for (uint32_t i = 0; i < 50; ++i) {
-    launch(
+    launch_kernel(
         dim3(4), dim3(32), 64,
         [&] {
           auto* mine = reinterpret_cast<uint32_t*>(shared_at(kFirstShared, 4));
@@ -128,7 +128,7 @@ TEST(EmulatedMachine, StoresToOtherBlocksArriveAtTheBarrier) {
         2);
   }
   EXPECT_EQ(early, (std::set<uint32_t>{0, 1, 2, 3, 7}));
-  EXPECT_THROW(launch(
+  EXPECT_THROW(launch_kernel(
                    dim3(3), dim3(32), 0, [] {}, 2),
                std::runtime_error)
       << "not of whole clusters";
@@ -162,7 +162,7 @@ TEST(EmulatedMachine, LooksMayFindWhatWasThereBefore) {
 // Blocks of a launch that wait for those after them are not left alone; arrays are each block's own.
 TEST(EmulatedMachine, BlocksThatWaitForOthersRunTogether) {
   std::vector<uint32_t> arrived(1, 0);
-  launch(dim3(3, 2), dim3(32), 0, [&] {
+  launch_kernel(dim3(3, 2), dim3(32), 0, [&] {
     auto* mine = static_cast<uint32_t*>(block_array(1, sizeof(uint32_t)));
     if (thread_index().x != 0) return;
     *mine = block_index().x + 3 * block_index().y;

@@ -15,16 +15,16 @@ namespace carat::cuda {
 namespace {
 
 template <typename... Params, typename... Args>
-void launch(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, const Launch&,
-            Args... args) {
+void launch_kernel(const char*, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+                   const LaunchConfig&, Args... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  emulated::launch(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+  emulated::launch_kernel(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
 }
 
 template <typename... Params, typename... Args>
-void launch_clusters(const char*, void (*kernel)(Params...), uint32_t cluster, dim3 grid, dim3 block,
-                     size_t shared_bytes, const Launch&, Args... args) {
-  emulated::launch(
+void launch_kernel_clusters(const char*, void (*kernel)(Params...), uint32_t cluster, dim3 grid, dim3 block,
+                            size_t shared_bytes, const LaunchConfig&, Args... args) {
+  emulated::launch_kernel(
       grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); }, cluster);
 }
 

@@ -1,0 +1,10 @@
+#include "exec/cpu/simd/simd_portable.h"
+// The vectors come first: the generic kernels are written in their words.
+#include "exec/cpu/matmul/matmul_table.h"
+
+namespace carat::exec::cpu {
+
+MatmulTile find_matmul_portable(quant::Format format, bool int16) { return find_matmul<false>(format, int16); }
+size_t matmul_scratch_portable(uint32_t max_rows) { return panel_scratch_bytes(max_rows); }
+
+}  // namespace carat::exec::cpu

@@ -1,0 +1,9 @@
+#include "exec/cuda/kernels/attention/decode/attention_decode.cuh"
+
+namespace carat::cuda {
+
+void launch_decode_256(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const LaunchConfig& launch) {
+  launch_decode_tile<Decode256>(arguments, rows, splits, launch);
+}
+
+}  // namespace carat::cuda

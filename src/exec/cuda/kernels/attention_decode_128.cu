@@ -1,9 +1,0 @@
-#include "exec/cuda/kernels/attention_decode.cuh"
-
-namespace carat::cuda {
-
-void launch_decode_128(const DecodeArguments& arguments, uint32_t rows, uint32_t splits, const Launch& how) {
-  launch_decode_tile<Decode128>(arguments, rows, splits, how);
-}
-
-}  // namespace carat::cuda

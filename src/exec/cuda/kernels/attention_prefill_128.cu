@@ -1,9 +1,0 @@
-#include "exec/cuda/kernels/attention_prefill.cuh"
-
-namespace carat::cuda {
-
-void launch_prefill_128(const PrefillArguments& arguments, const Launch& how) {
-  launch_prefill_tile<Prefill128>(arguments, how);
-}
-
-}  // namespace carat::cuda

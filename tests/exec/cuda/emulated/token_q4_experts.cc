@@ -1,7 +1,0 @@
-#include "exec/cuda/emulated/token_kernel_body.h"
-
-namespace carat::cuda::emulated {
-
-template void run_token_build<token_build(kTokenQ4Experts)>(const TokenJob& job, uint32_t blocks, uint64_t seed);
-
-}  // namespace carat::cuda::emulated
