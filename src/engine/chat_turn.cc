@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "base/error.h"
-#include "text/grammar/compiled_grammar.h"
-#include "text/grammar/matcher.h"
-#include "text/thinking_budget.h"
+#include "engine/guides/turn_guide.h"
 
 namespace carat::engine {
 
@@ -21,127 +18,52 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
 
 std::string tokens(uint64_t count) { return fmt::format("{} token{}", count, count == 1 ? "" : "s"); }
 
-text::TokenId id_of(const text::Vocab& vocab, std::string_view mark) { return vocab.find(mark).value_or(-1); }
+std::shared_ptr<TurnGuide> make_guide(const text::Tokenizer& tokenizer, const std::shared_ptr<const text::Vocab>& vocab,
+                                      std::span<const text::TokenId> prompt, const TurnOptions& options) {
+  const TurnGuideOptions wanted{.think_budget = options.think_budget,
+                                .can_end_thoughts = options.can_end_thoughts,
+                                .may_think = options.may_think,
+                                .grammar = options.grammar,
+                                .may_call_instead = !options.tools.empty(),
+                                .calls = options.calls,
+                                .min_tokens = options.min_tokens,
+                                .stop_tokens = options.stop_tokens,
+                                .ignore_stops = options.ignore_stops,
+                                .is_raw = options.is_raw};
+  return wanted.is_needed() ? std::make_shared<TurnGuide>(tokenizer, vocab, prompt, wanted) : nullptr;
+}
 
 }  // namespace
 
-// Ends thoughts at their budget and holds the answer to its grammar.
-class ChatTurn::TurnGuide : public Guide {
- public:
-  TurnGuide(const text::Tokenizer& tokenizer, std::span<const text::TokenId> prompt, const TurnOptions& options)
-      : vocab_(tokenizer.vocab()),
-        open_(id_of(vocab_, "<|channel>")),
-        close_(id_of(vocab_, "<channel|>")),
-        call_(id_of(vocab_, "<|tool_call>")) {
-    for (const text::TokenId token : prompt) {
-      if (token == open_) in_thought_ = true;
-      if (token == close_) in_thought_ = false;
-    }
-    if (options.think_budget) budget_.emplace(tokenizer, *options.think_budget, in_thought_);
-    if (!options.grammar) return;
-    matcher_.emplace(options.grammar);
-    may_call_ = !options.tools.empty();
-    mask_.resize((vocab_.size() + 63) / 64);
-  }
-
-  static bool is_needed(const TurnOptions& options) { return options.think_budget || options.grammar; }
-  bool spent_budget() const { return budget_ && budget_->is_spent(); }
-
-  std::optional<text::TokenId> forced() override {
-    if (forced_.empty()) return std::nullopt;
-    return forced_.front();
-  }
-
-  std::span<const uint64_t> allowed() override {
-    if (!matcher_ || in_call_) return {};
-    if (in_thought_) return everything_but_stops();
-    if (has_begun_) return matcher_->allowed().words();
-    // Before the answer the model may think, or call a tool instead.
-    const std::span<const uint64_t> answer = matcher_->allowed().words();
-    std::copy(answer.begin(), answer.end(), mask_.begin());
-    if (!has_thought_) allow(open_);
-    if (may_call_) allow(call_);
-    return mask_;
-  }
-
-  void accept(text::TokenId token) override {
-    if (!forced_.empty()) forced_.pop_front();
-    if (budget_) {
-      const auto closing = budget_->append(token);
-      forced_.insert(forced_.end(), closing.begin(), closing.end());
-    }
-    follow(token);
-  }
-
- private:
-  void follow(text::TokenId token) {
-    if (in_call_) return;
-    if (in_thought_) {
-      in_thought_ = token != close_;
-      return;
-    }
-    if (!has_begun_ && token == open_) {
-      in_thought_ = has_thought_ = true;
-    } else if (!has_begun_ && may_call_ && token == call_) {
-      in_call_ = true;
-    } else if (matcher_) {
-      has_begun_ = true;
-      if (!vocab_.is_stop(token)) matcher_->accept(token);
-    }
-  }
-
-  void allow(text::TokenId token) {
-    if (token >= 0) mask_[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
-  }
-
-  // An answer must follow, so thoughts cannot end the output.
-  std::span<const uint64_t> everything_but_stops() {
-    std::fill(mask_.begin(), mask_.end(), ~uint64_t{0});
-    if (vocab_.size() % 64 != 0) mask_.back() = (uint64_t{1} << vocab_.size() % 64) - 1;
-    for (const text::TokenId stop : vocab_.stops()) {
-      mask_[static_cast<size_t>(stop) / 64] &= ~(uint64_t{1} << static_cast<size_t>(stop) % 64);
-    }
-    return mask_;
-  }
-
-  const text::Vocab& vocab_;
-  text::TokenId open_, close_, call_;
-  bool in_thought_ = false;
-  bool has_thought_ = false;
-  bool in_call_ = false;    // from the first call on nothing is constrained
-  bool has_begun_ = false;  // the answer
-  bool may_call_ = false;
-  std::optional<text::ThinkingBudget> budget_;
-  std::optional<text::grammar::GrammarMatcher> matcher_;
-  std::deque<text::TokenId> forced_;
-  std::vector<uint64_t> mask_;
-};
-
-ChatTurn::ChatTurn(Engine& engine, const text::Tokenizer& tokenizer, std::vector<text::TokenId> prompt,
-                   TurnOptions options, text::OutputSink sink, uint64_t call_number)
-    : engine_(engine),
-      options_(std::move(options)),
+ChatTurn::ChatTurn(const text::Tokenizer& tokenizer, std::shared_ptr<const text::Vocab> vocab,
+                   std::vector<text::TokenId> prompt, TurnOptions options, text::OutputSink sink, uint64_t call_number)
+    : options_(std::move(options)),
+      vocab_(vocab),
       sink_(std::move(sink)),
       next_call_(call_number),
-      guide_(TurnGuide::is_needed(options_) ? std::make_shared<TurnGuide>(tokenizer, prompt, options_) : nullptr),
-      parser_(engine.shared_vocab(), prompt, options_.tools,
-              [this](text::OutputEvent event) { on_event(std::move(event)); }),
-      raw_(engine.shared_vocab()),
+      guide_(make_guide(tokenizer, vocab, prompt, options_)),
+      parser_(vocab, prompt, options_.tools, [this](text::OutputEvent event) { on_event(std::move(event)); }),
+      raw_(vocab),
+      stops_(options_.stops),
       last_token_(std::chrono::steady_clock::now()) {
-  Request request;
-  request.prompt = std::move(prompt);
-  request.max_tokens = options_.max_tokens;
-  request.ignore_stops = options_.ignore_stops;
-  request.sampling = options_.sampling;
-  request.guide = guide_;
-  sequence_ = engine_.submit(std::move(request), [this](text::TokenId token) { on_token(token); });
+  request_.prompt = std::move(prompt);
+  request_.max_tokens = options_.max_tokens;
+  request_.ignore_stops = options_.ignore_stops;
+  request_.stop_tokens = options_.stop_tokens;
+  request_.logprobs = options_.logprobs;
+  request_.sampling = options_.sampling;
+  request_.guide = guide_;
 }
 
-ChatTurn::~ChatTurn() {
-  if (!sequence_->ended()) engine_.cancel(*sequence_);
+ChatTurn::~ChatTurn() = default;
+
+void ChatTurn::end_thoughts() {
+  if (guide_ && options_.can_end_thoughts) guide_->end_thoughts();
 }
 
-void ChatTurn::on_token(text::TokenId token) {
+bool ChatTurn::append(text::TokenId token) {
+  if (result_.loop || stops_.has_found()) return false;
+  ++tokens_;
   const auto now = std::chrono::steady_clock::now();
   const bool was_in_thought = in_thought();
   if (options_.is_raw) {
@@ -155,9 +77,9 @@ void ChatTurn::on_token(text::TokenId token) {
     result_.thought_seconds += seconds_between(last_token_, now);
   }
   last_token_ = now;
-  if (!options_.loop_guard || result_.loop || options_.ignore_stops) return;
-  result_.loop = loops_.append(token);
-  if (result_.loop) engine_.cancel(*sequence_);
+  if (stops_.has_found()) return false;
+  if (options_.loop_guard && !options_.ignore_stops) result_.loop = loops_.append(token);
+  return !result_.loop;
 }
 
 void ChatTurn::on_raw_text(std::string text) {
@@ -165,6 +87,24 @@ void ChatTurn::on_raw_text(std::string text) {
 }
 
 void ChatTurn::on_event(text::OutputEvent event) {
+  if (stops_.has_found()) return;
+  if (event.kind != text::OutputEvent::Kind::kAnswer) {
+    release_held();
+    return emit(std::move(event));
+  }
+  has_answer_ = true;
+  if (tokens_ > options_.min_tokens) event.text = stops_.append(event.text);
+  if (stops_.has_found()) result_.stopped_by = stops_.found();
+  if (!event.text.empty()) emit(std::move(event));
+}
+
+// The beginning of a stop that is followed by something else than answer.
+void ChatTurn::release_held() {
+  std::string held = stops_.flush();
+  if (!held.empty()) emit({.kind = text::OutputEvent::Kind::kAnswer, .text = std::move(held)});
+}
+
+void ChatTurn::emit(text::OutputEvent event) {
   switch (event.kind) {
     case text::OutputEvent::Kind::kThought:
       result_.message.reasoning += event.text;
@@ -182,18 +122,29 @@ void ChatTurn::on_event(text::OutputEvent event) {
   sink_(std::move(event));
 }
 
-TurnEnding ChatTurn::ending() const {
-  const bool only_thoughts = in_thought() && answer_.empty();
-  switch (sequence_->ending()) {
+bool ChatTurn::is_own_stop(text::TokenId token) const {
+  const auto& own = options_.stop_tokens;
+  const bool is_of_vocabulary = vocab_->is_stop(token) && !options_.ignore_stops;
+  return !is_of_vocabulary && std::find(own.begin(), own.end(), token) != own.end();
+}
+
+TurnEnding ChatTurn::turn_ending(Ending ending) const {
+  if (result_.loop) return TurnEnding::kLoop;
+  const bool has_called = !result_.message.tool_calls.empty();
+  if (stops_.has_found()) return has_called ? TurnEnding::kToolCalls : TurnEnding::kStopString;
+  const bool only_thoughts = in_thought() && !has_answer_;
+  switch (ending) {
     case Ending::kStopToken:
-      if (!result_.message.tool_calls.empty()) return TurnEnding::kToolCalls;
+      if (has_called) return TurnEnding::kToolCalls;
+      if (result_.stop_token >= 0) return TurnEnding::kStopToken;
       return guide_ && guide_->spent_budget() ? TurnEnding::kThoughtBudget : TurnEnding::kComplete;
     case Ending::kLength:
       return only_thoughts ? TurnEnding::kThoughtsOnly : TurnEnding::kLength;
     case Ending::kContextFull:
       return TurnEnding::kContextFull;
+    case Ending::kCancelled:
     case Ending::kInterrupted:
-      return result_.loop ? TurnEnding::kLoop : TurnEnding::kInterrupted;
+      return TurnEnding::kInterrupted;
     case Ending::kFailed:
     case Ending::kNone:
       break;
@@ -201,18 +152,20 @@ TurnEnding ChatTurn::ending() const {
   return TurnEnding::kFailed;
 }
 
-TurnResult ChatTurn::finish() {
-  CARAT_CHECK(sequence_->ended());
+TurnResult ChatTurn::finish(Ending ending, text::TokenId stop_token) {
+  CARAT_CHECK(ending != Ending::kNone);
+  if (ending == Ending::kStopToken && !stops_.has_found() && is_own_stop(stop_token)) result_.stop_token = stop_token;
   // Before the parser forgets where it was: a cut inside a thought is told from one inside the answer.
-  const bool stopped = sequence_->ending() == Ending::kStopToken;
-  const TurnEnding before = ending();
+  const bool stopped = ending == Ending::kStopToken && !result_.loop && result_.stop_token < 0;
+  const TurnEnding before = turn_ending(ending);
   if (options_.is_raw) {
     on_raw_text(raw_.flush());
   } else {
     parser_.finish(stopped ? text::OutputEnd::kStopped : text::OutputEnd::kCut);
   }
-  // A call without its closing mark is only known now.
-  result_.ending = stopped ? ending() : before;
+  release_held();
+  // A call without its closing mark is only known now, and so is a stop text in what was held back.
+  result_.ending = stopped || stops_.has_found() ? turn_ending(ending) : before;
   result_.message.content = std::move(answer_);
   return std::move(result_);
 }
@@ -221,6 +174,8 @@ std::string ending_note(const TurnResult& result, const TurnOptions& options, ui
   switch (result.ending) {
     case TurnEnding::kComplete:
     case TurnEnding::kToolCalls:
+    case TurnEnding::kStopString:
+    case TurnEnding::kStopToken:
       return {};
     case TurnEnding::kLength:
       // A raw text has no end of its own: that is where it was to stop.

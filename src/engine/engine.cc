@@ -1,391 +1,303 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <optional>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
+#include "engine/slot_choice.h"
 
 namespace carat::engine {
 
 namespace {
-uint32_t shared_prefix(std::span<const text::TokenId> a, std::span<const text::TokenId> b) {
-  const auto parted = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return static_cast<uint32_t>(parted.first - a.begin());
-}
+
+class TokenObserver : public SequenceObserver {
+ public:
+  explicit TokenObserver(std::function<void(text::TokenId)> on_token) : on_token_(std::move(on_token)) {}
+  void on_token(text::TokenId token) override { on_token_(token); }
+
+ private:
+  std::function<void(text::TokenId)> on_token_;
+};
+
 }  // namespace
 
-double Engine::steady_seconds() {
+double EngineOptions::steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Engine::Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab, LookupOptions lookup,
-               Clock clock)
-    : executor_(std::move(executor)),
-      vocab_(std::move(vocab)),
-      lookup_(lookup),
-      governor_(lookup.mode, lookup.max_draft),
-      clock_(std::move(clock)),
-      slots_(executor_->options().sequences) {
-  lookup_.check();
-  const uint32_t V = executor_->model().config().V;
-  if (vocab_->size() != V) {
-    fail(ErrorCode::kBadFile, "{}: tokenizer.ggml.tokens has {} entries but the embedding table has {} rows",
-         executor_->model().file().path(), vocab_->size(), V);
-  }
-  const exec::ExecutorOptions& options = executor_->options();
-  if (options.sequences == 0 || options.chunk < options.sequences || options.outputs < options.sequences) {
-    fail(ErrorCode::kBadArgument,
-         "an engine with {} sequences needs at least one, and as many rows ({}) and outputs ({}) "
-         "in a pass",
-         options.sequences, options.chunk, options.outputs);
+void EngineOptions::check() const {
+  drafts.check();
+  if (!(std::isfinite(itl_target) && itl_target >= 0.0)) {
+    carat::fail(ErrorCode::kBadArgument, "--itl-target {}: give milliseconds, or 0 for no target", 1e3 * itl_target);
   }
 }
 
-void Engine::set_lookup(const LookupOptions& lookup) {
-  lookup.check();
-  lookup_ = lookup;
-  governor_ = LookupGovernor(lookup.mode, lookup.max_draft);
+Engine::Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab,
+               EngineOptions options)
+    : executor_(std::move(executor)),
+      vocab_(std::move(vocab)),
+      options_(std::move(options)),
+      governor_(options_.drafts.mode, options_.drafts.max_draft),
+      slots_(executor_->options().sequences) {
+  options_.check();
+  const uint32_t V = executor_->model().config().V;
+  if (vocab_->size() != V) {
+    carat::fail(ErrorCode::kBadFile, "{}: tokenizer.ggml.tokens has {} entries but the embedding table has {} rows",
+                executor_->model().file().path(), vocab_->size(), V);
+  }
+  const exec::ExecutorOptions& limits = executor_->options();
+  if (limits.sequences == 0 || limits.chunk < limits.sequences || limits.outputs < limits.sequences) {
+    carat::fail(ErrorCode::kBadArgument,
+                "an engine with {} sequences needs at least one, and as many rows ({}) and outputs ({}) in a pass",
+                limits.sequences, limits.chunk, limits.outputs);
+  }
+}
+
+void Engine::set_drafts(const DraftOptions& drafts) {
+  drafts.check();
+  options_.drafts = drafts;
+  governor_ = DraftGovernor(drafts.mode, drafts.max_draft);
 }
 
 void Engine::check(const Request& request) const {
-  if (request.prompt.empty()) fail(ErrorCode::kBadArgument, "the prompt has no tokens; begin it at least with <bos>");
+  if (request.prompt.empty()) {
+    carat::fail(ErrorCode::kBadArgument, "the prompt has no tokens; begin it at least with <bos>");
+  }
   const uint32_t context = executor_->options().context;
   if (request.prompt.size() > context) {
-    fail(ErrorCode::kBadArgument, "the prompt has {} tokens but the context holds {}", request.prompt.size(), context);
+    carat::fail(ErrorCode::kBadArgument, "the prompt has {} tokens but the context holds {}", request.prompt.size(),
+                context);
   }
   for (const text::TokenId token : request.prompt) {
     if (token < 0 || static_cast<size_t>(token) >= vocab_->size()) {
-      fail(ErrorCode::kBadArgument, "the prompt holds token {} but the vocabulary has {} tokens", token,
-           vocab_->size());
+      carat::fail(ErrorCode::kBadArgument, "the prompt holds token {} but the vocabulary has {} tokens", token,
+                  vocab_->size());
     }
+  }
+  for (const text::TokenId token : request.stop_tokens) {
+    if (!vocab_->contains(token)) {
+      carat::fail(ErrorCode::kBadArgument, "stop token {}: the vocabulary has {} tokens", token, vocab_->size());
+    }
+  }
+  if (request.logprobs && *request.logprobs > vocab_->size()) {
+    carat::fail(ErrorCode::kBadArgument, "logprobs asks for the {} most probable tokens but the vocabulary has {}",
+                *request.logprobs, vocab_->size());
   }
 }
 
-std::shared_ptr<const Sequence> Engine::submit(Request request, OnToken on_token) {
+std::shared_ptr<Sequence> Engine::prepare(Request request) const {
   check(request);
-  auto sequence = std::make_shared<Sequence>(std::move(request), *vocab_, lookup_);
-  waiting_.push_back({sequence, std::move(on_token)});
+  return std::make_shared<Sequence>(std::move(request), *vocab_);
+}
+
+void Engine::submit(std::shared_ptr<Sequence> sequence, std::shared_ptr<SequenceObserver> observer) {
+  if (lost_) {
+    carat::fail(ErrorCode::kDevice, "the engine is lost and takes no requests any more: {}", lost_->text);
+  }
+  if (is_draining_) carat::fail(ErrorCode::kInterrupted, "the engine is being drained and takes no new requests");
+  sequence->draft_from_ngrams(options_.drafts);
+  waiting_.push_back({std::move(sequence), std::move(observer), options_.clock()});
+}
+
+std::shared_ptr<const Sequence> Engine::submit(Request request, std::function<void(text::TokenId)> on_token) {
+  auto sequence = prepare(std::move(request));
+  submit(sequence, on_token ? std::make_shared<TokenObserver>(std::move(on_token)) : nullptr);
   return sequence;
 }
 
-void Engine::cancel(const Sequence& sequence) {
+Engine::Job* Engine::find(const Sequence& sequence) {
   for (Slot& slot : slots_) {
-    if (slot.job.sequence.get() == &sequence) slot.job.sequence->ending_ = Ending::kInterrupted;
+    if (slot.job.sequence.get() == &sequence) return &slot.job;
   }
-  for (const Job& job : waiting_) {
-    if (job.sequence.get() == &sequence) job.sequence->ending_ = Ending::kInterrupted;
+  for (Job& job : waiting_) {
+    if (job.sequence.get() == &sequence) return &job;
   }
-  release_ended();
-  settle();
+  return nullptr;
 }
 
-bool Engine::busy() const {
-  return !waiting_.empty() || std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.job.sequence; });
+void Engine::cancel(const Sequence& sequence) {
+  Job* job = find(sequence);
+  if (job == nullptr || job->sequence->ended()) return;
+  job->sequence->end(Ending::kCancelled);
+  settle_and_report();
+}
+
+void Engine::fail(const Sequence& sequence, Failure failure) {
+  Job* job = find(sequence);
+  if (job == nullptr || job->sequence->ended()) return;
+  job->sequence->fail(std::move(failure));
+  settle_and_report();
+}
+
+void Engine::end_all() {
+  for (const Job& job : waiting_) job.sequence->end(Ending::kInterrupted);
+  end_running(Ending::kInterrupted, std::nullopt);
+  settle_and_report();
+}
+
+void Engine::pause(const Sequence& sequence, bool is_paused) {
+  if (Job* job = find(sequence); job != nullptr) job->sequence->is_paused_ = is_paused;
+}
+
+EngineFigures Engine::figures() const {
+  EngineFigures figures;
+  figures.waiting = static_cast<uint32_t>(waiting_.size());
+  for (const Slot& slot : slots_) {
+    figures.running += slot.job.sequence ? 1 : 0;
+    figures.cached_tokens += slot.cached.size();
+  }
+  return figures;
+}
+
+bool Engine::has_work() const {
+  const auto is_free = [](const Slot& slot) { return !slot.job.sequence; };
+  const auto can_run = [](const Slot& slot) { return slot.job.sequence && !slot.job.sequence->is_paused_; };
+  return is_running_ || std::any_of(slots_.begin(), slots_.end(), can_run) ||
+         (!waiting_.empty() && std::any_of(slots_.begin(), slots_.end(), is_free));
 }
 
 void Engine::release_ended() {
   for (Slot& slot : slots_) {
-    if (slot.job.sequence && slot.job.sequence->ended()) slot.job = {};
+    if (slot.job.sequence && slot.job.sequence->ended()) ended_.push_back(std::exchange(slot.job, {}));
   }
-  std::erase_if(waiting_, [](const Job& job) { return job.sequence->ended(); });
+  std::erase_if(waiting_, [this](Job& job) {
+    if (!job.sequence->ended()) return false;
+    ended_.push_back(std::move(job));
+    return true;
+  });
 }
 
-void Engine::end_running(Ending ending) {
+// Tells those whose requests got a place. What one of them throws ends its own request.
+void Engine::report_started() {
+  while (!started_.empty()) {
+    const std::vector<Job> started = std::exchange(started_, {});  // an observer may submit or end others
+    for (const Job& job : started) {
+      if (!job.observer) continue;
+      try {
+        job.observer->on_start();
+      } catch (...) {
+        if (!job.sequence->ended()) job.sequence->fail(Failure::current());
+      }
+    }
+  }
+}
+
+// Tells those whose requests have ended. What one of them throws concerns a request that is over.
+void Engine::report_ended() {
+  report_started();
+  while (!ended_.empty()) {
+    const std::vector<Job> ended = std::exchange(ended_, {});  // an observer may end others
+    for (const Job& job : ended) {
+      if (!job.observer) continue;
+      try {
+        job.observer->on_end();
+      } catch (...) {
+        job.sequence->fail(Failure::current());
+      }
+    }
+  }
+}
+
+// After something was ended from outside of a pass. Within a step its tokens may have yet to be handed out: the step
+// reports then.
+void Engine::settle_and_report() {
+  release_ended();
+  settle();
+  if (!is_in_step_) report_ended();
+}
+
+void Engine::end_running(Ending ending, const std::optional<Failure>& failure) {
   for (Slot& slot : slots_) {
-    if (slot.job.sequence) slot.job.sequence->ending_ = ending;
+    if (!slot.job.sequence || slot.job.sequence->ended()) continue;
+    if (failure) {
+      slot.job.sequence->fail(*failure);
+    } else {
+      slot.job.sequence->end(ending);
+    }
   }
   release_ended();
 }
 
-void Engine::end_all_interrupted() {
-  for (const Job& job : waiting_) job.sequence->ending_ = Ending::kInterrupted;
-  end_running(Ending::kInterrupted);
+void Engine::lose(Failure failure) {
+  lost_ = std::move(failure);
+  for (const Job& job : waiting_) job.sequence->fail(*lost_);
+  end_running(Ending::kFailed, lost_);
 }
 
-// The free slot that shares most of the prompt; among equals the one unused for longest.
-uint32_t Engine::slot_for(std::span<const text::TokenId> prompt) const {
-  std::optional<uint32_t> best;
-  uint32_t best_shared = 0;
+// What becomes of everybody when a pass went wrong. The executor has left the sequences in it at their old lengths.
+void Engine::fail_pass(const std::exception_ptr& error) {
+  is_running_ = false;
+  shares_.clear();
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    if (known.code() == ErrorCode::kInterrupted) return end_all();
+    if (known.code() == ErrorCode::kDevice) return lose(Failure::of(known));
+    end_running(Ending::kFailed, Failure::of(known));
+  } catch (const std::bad_alloc&) {
+    end_running(Ending::kFailed, Failure::current());
+  } catch (...) {
+    lose(Failure::current());  // a mistake of ours: nobody knows what state the executor is in
+  }
+}
+
+// How many tokens of the prompt the slot holds and may be asked for.
+uint32_t Engine::shared_prefix(const Slot& slot, const Sequence& sequence) {
+  const Request& request = sequence.request();
+  if (!request.cache_prompt || request.cache_salt != slot.salt) return 0;
+  const auto prompt = sequence.prompt();
+  const auto parted = std::mismatch(slot.cached.begin(), slot.cached.end(), prompt.begin(), prompt.end());
+  return static_cast<uint32_t>(parted.first - slot.cached.begin());
+}
+
+// The free slot for which least has to be run again, by this prompt and by who comes back for what the slot holds.
+uint32_t Engine::slot_for(const Sequence& sequence) const {
+  const auto prompt_tokens = static_cast<uint32_t>(sequence.prompt().size());
+  std::vector<SlotOffer> offers;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].job.sequence) continue;
-    const uint32_t shared = shared_prefix(slots_[i].cached, prompt);
-    if (!best || shared > best_shared || (shared == best_shared && slots_[i].last_used < slots_[*best].last_used)) {
-      best = i;
-      best_shared = shared;
-    }
+    const auto cached = static_cast<uint32_t>(slots_[i].cached.size());
+    const uint32_t most = std::min(shared_prefix(slots_[i], sequence), prompt_tokens - 1);
+    offers.push_back({i, cached, executor_->resumable(i, most), admitted_ - slots_[i].admitted});
   }
-  CARAT_CHECK(best.has_value());
-  return *best;
+  return choose_slot(offers, prompt_tokens, static_cast<uint32_t>(slots_.size()));
 }
 
 void Engine::take_slot(uint32_t index, Job job) {
   Slot& slot = slots_[index];
   Sequence& sequence = *job.sequence;
   const std::span<const text::TokenId> prompt = sequence.prompt();
-  sequence.prefix_shared_ = shared_prefix(slot.cached, prompt);
+  sequence.has_started_ = true;
+  sequence.queue_seconds_ = options_.clock() - job.submitted;
+  sequence.prefix_shared_ = shared_prefix(slot, sequence);
   // The last token of the prompt is always run: its logits choose the first answer token.
   const uint32_t wanted = std::min<uint32_t>(sequence.prefix_shared_, static_cast<uint32_t>(prompt.size()) - 1);
   sequence.prefix_reused_ = executor_->truncate(index, wanted);
   sequence.processed_ = sequence.prefix_reused_;
   slot.cached.resize(sequence.prefix_reused_);
-  slot.admitted = admitted_++;
+  slot.salt = sequence.request().cache_salt;
+  slot.admitted = ++admitted_;
   slot.job = std::move(job);
+  started_.push_back(slot.job);
 }
 
 void Engine::admit() {
   auto free = std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job.sequence; });
   for (; free > 0 && !waiting_.empty(); --free) {
+    const uint32_t slot = slot_for(*waiting_.front().sequence);
     Job job = std::move(waiting_.front());
     waiting_.pop_front();
-    const uint32_t slot = slot_for(job.sequence->prompt());
     take_slot(slot, std::move(job));
   }
 }
 
-// Adds what is pending of the slot's sequence, as far as the pass has room, and what is drafted to follow it. The last
-// pending row asks for logits, and so does every drafted one.
-void Engine::add_rows(uint32_t index, uint32_t longest_draft) {
-  Sequence& sequence = *slots_[index].job.sequence;
-  const uint32_t room = executor_->options().chunk - static_cast<uint32_t>(rows_.size());
-  const uint32_t count = std::min(sequence.pending(), room);
-  if (count == 0) return;
-  Share share{index, slots_[index].job, count, sequence.in_prompt()};
-  share.open = count == sequence.pending() && sequence.wants_token();
-  for (const Share& other : shares_) share.first_output += other.open ? 1 + other.drafted : 0;
-  const uint32_t end = sequence.processed() + count;
-  for (uint32_t position = sequence.processed(); position < end; ++position) {
-    rows_.push_back({sequence.tokens()[position], position, index, share.open && position + 1 == end});
-  }
-  sequence.index(end);
-  if (!sequence.draft_.empty()) {
-    share.match_length = sequence.index_->match()->length;
-    share.drafted = std::min(static_cast<uint32_t>(sequence.draft_.size()), longest_draft);
-    for (uint32_t i = 0; i < share.drafted; ++i) rows_.push_back({sequence.draft_[i], end + i, index, true});
-  }
-  shares_.push_back(std::move(share));
-}
-
-// Drafts for the sequences in these slots, which have one row each in a pass without prompts. Returns how much of a
-// draft is worth running.
-uint32_t Engine::plan_drafts(std::span<const uint32_t> slots) {
-  offers_.clear();
-  const exec::ExecutorOptions& options = executor_->options();
-  for (const uint32_t slot : slots) {
-    Sequence& sequence = *slots_[slot].job.sequence;
-    sequence.make_draft(*vocab_, lookup_.max_draft, options.context);
-    if (sequence.draft_.empty()) continue;
-    offers_.push_back(
-        {&sequence.acceptance_, sequence.index_->match()->length, static_cast<uint32_t>(sequence.draft_.size())});
-  }
-  const auto rows = static_cast<uint32_t>(slots.size());
-  return governor_.choose(offers_, rows, std::min(options.chunk, options.outputs) - rows);
-}
-
-void Engine::plan_pass() {
-  rows_.clear();
-  shares_.clear();
-  std::vector<uint32_t> generating, prompts;
-  for (uint32_t i = 0; i < slots_.size(); ++i) {
-    Sequence* sequence = slots_[i].job.sequence.get();
-    if (sequence == nullptr) continue;
-    sequence->draft_.clear();
-    (sequence->in_prompt() ? prompts : generating).push_back(i);
-  }
-  const bool may_draft = lookup_.mode != LookupMode::kOff && prompts.empty() && !generating.empty();
-  const uint32_t longest_draft = may_draft ? plan_drafts(generating) : 0;
-  for (const uint32_t slot : generating) add_rows(slot, longest_draft);
-  std::sort(prompts.begin(), prompts.end(),
-            [this](uint32_t a, uint32_t b) { return slots_[a].admitted < slots_[b].admitted; });
-  for (const uint32_t slot : prompts) add_rows(slot, 0);
-}
-
-// Builds the next pass and starts it. False: there is nothing to run.
-bool Engine::start_pass() {
-  pass_start_ = clock_();
+void Engine::admit_waiting() {
+  if (lost_ || is_running_) return;
   admit();
-  plan_pass();
-  if (rows_.empty()) return false;
-  ++passes_;
-  executor_->start(rows_);
-  is_running_ = true;
-  return true;
-}
-
-// Waits for the pass that was started. What it did for sequences that have ended since is taken back.
-void Engine::finish_pass() {
-  is_running_ = false;
-  executor_->finish();
-  std::erase_if(shares_, [this](const Share& share) {
-    if (!share.job.sequence->ended()) return false;
-    const auto kept = static_cast<uint32_t>(slots_[share.slot].cached.size());
-    CARAT_CHECK(executor_->truncate(share.slot, kept) == kept);
-    return true;
-  });
-  for (const Share& share : shares_) {
-    Slot& slot = slots_[share.slot];
-    Sequence& sequence = *share.job.sequence;
-    const auto run = sequence.tokens().subspan(sequence.processed(), share.rows);
-    slot.cached.insert(slot.cached.end(), run.begin(), run.end());
-    slot.last_used = passes_;
-    sequence.processed_ += share.rows;
-    sequence.lookup_.drafted += share.drafted;
-    if (!share.prompt) ++sequence.decode_passes_;
-    if (!sequence.wants_token() && sequence.pending() == 0) sequence.ending_ = Ending::kLength;
-  }
-}
-
-// Starts the next pass while the tokens of this one have yet to be handed out. Returns what went wrong: they come
-// first.
-std::exception_ptr Engine::start_ahead() {
-  // Drafts are weighed against the time of passes, which must not hold what callbacks do.
-  if (!executor_->runs_in_background() || lookup_.mode != LookupMode::kOff) return nullptr;
-  try {
-    start_pass();
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
-// A pass whose sequences have all ended is waited for: nobody else would.
-void Engine::settle() {
-  const auto is_alive = [](const Share& share) { return !share.job.sequence->ended(); };
-  if (!is_running_ || std::any_of(shares_.begin(), shares_.end(), is_alive)) return;
-  try {
-    finish_pass();
-  } catch (const Error&) {
-    // It concerned nobody any more; its rows never counted.
-  }
-}
-
-// One choice for a sequence, and whether the output for its next one is there already: it is when the choice was the
-// drafted token.
-void Engine::choose(Share& share, uint32_t round) {
-  Sequence& sequence = *share.job.sequence;
-  if (round > 0) {  // the last choice was drafted, so it has been run
-    slots_[share.slot].cached.push_back(sequence.tokens().back());
-    ++sequence.processed_;
-    ++sequence.lookup_.accepted;
-  }
-  const text::TokenId token = sequence.choose(*executor_, share.first_output + round);
-  if (sequence.append(token, vocab_->is_stop(token), executor_->options().context) && share.job.on_token) {
-    calls_.emplace_back(share.job.on_token, token);
-  }
-  const bool is_drafted = round < sequence.draft_.size() && sequence.draft_[round] == token;
-  ++share.choices;
-  share.as_drafted += is_drafted ? 1 : 0;
-  if (!share.prompt) ++sequence.decode_tokens_;
-  share.open = is_drafted && round < share.drafted && !sequence.ended();
-}
-
-// One choice for every sequence that has an output for it. Returns whether there may be another round.
-bool Engine::choose_round(uint32_t round) {
-  calls_.clear();
-  bool is_any_open = false;
-  for (Share& share : shares_) {
-    // What was called after the last round may have ended it.
-    if (!share.open || share.job.sequence->ended()) {
-      share.open = false;
-      continue;
-    }
-    choose(share, round);
-    is_any_open |= share.open;
-  }
-  return is_any_open;
-}
-
-// Forgets the keys and values of drafted tokens that were not chosen. The executor can always take back rows of the
-// pass it has just run.
-void Engine::take_back_rejected() {
-  for (const Share& share : shares_) {
-    if (share.drafted == 0) continue;
-    const auto kept = static_cast<uint32_t>(slots_[share.slot].cached.size());
-    if (executor_->length(share.slot) > kept) CARAT_CHECK(executor_->truncate(share.slot, kept) == kept);
-  }
-}
-
-void Engine::learn(double seconds) {
-  const bool has_prompt = std::any_of(shares_.begin(), shares_.end(), [](const Share& s) { return s.prompt; });
-  if (lookup_.mode == LookupMode::kOff || has_prompt) return;
-  LookupGovernor::Pass pass{static_cast<uint32_t>(shares_.size()), static_cast<uint32_t>(rows_.size()), 0, seconds};
-  for (const Share& share : shares_) {
-    Sequence& sequence = *share.job.sequence;
-    pass.tokens += share.choices;
-    // Without drafted rows there was one choice, and the draft had its first token.
-    const uint32_t tested = std::min<uint32_t>(share.choices, static_cast<uint32_t>(sequence.draft_.size()));
-    if (tested > 0) sequence.acceptance_.record(share.match_length, tested, share.as_drafted);
-  }
-  governor_.record(pass);
-}
-
-void Engine::add_seconds(double seconds) {
-  for (const Share& share : shares_) {
-    Sequence& sequence = *share.job.sequence;
-    (share.prompt ? sequence.prompt_seconds_ : sequence.decode_seconds_) += seconds;
-  }
-}
-
-// Runs a part of a pass. False when it was interrupted; then all sequences have ended.
-bool Engine::survives(const std::function<void()>& action) {
-  try {
-    action();
-    return true;
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInterrupted) {
-      end_all_interrupted();
-      return false;
-    }
-    end_running(Ending::kFailed);
-    throw;
-  } catch (...) {
-    end_running(Ending::kFailed);
-    throw;
-  }
-}
-
-bool Engine::step() {
-  const std::atomic<bool>* cancelled = executor_->options().cancelled;
-  if (cancelled != nullptr && cancelled->load()) {
-    end_all_interrupted();
-    settle();
-    return false;
-  }
-  if (!is_running_) {
-    shares_.clear();
-  } else if (!survives([this] { finish_pass(); })) {
-    return false;
-  }
-  if (shares_.empty()) {
-    bool is_any = false;
-    if (!survives([&] { is_any = start_pass(); })) return false;
-    if (!is_any) return false;
-    if (!survives([this] { finish_pass(); })) return false;
-  }
-  double start = pass_start_;
-  double pass_seconds = 0.0;
-  std::exception_ptr failure;
-  bool is_open = true;
-  for (uint32_t round = 0; is_open; ++round) {
-    if (!survives([&] { is_open = choose_round(round); })) return false;
-    const double seconds = clock_() - start;
-    add_seconds(seconds);
-    pass_seconds += seconds;
-    release_ended();
-    if (!is_open) {
-      take_back_rejected();
-      learn(pass_seconds);
-      failure = start_ahead();
-    }
-    // After every choice of the round has been made, because a callback may submit or cancel.
-    for (const auto& [on_token, token] : calls_) on_token(token);
-    start = clock_();
-  }
-  if (failure && !survives([&] { std::rethrow_exception(failure); })) return false;
-  settle();
-  return busy();
+  report_started();
+  settle_and_report();
 }
 
 }  // namespace carat::engine

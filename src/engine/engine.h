@@ -5,81 +5,140 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "engine/lookup_governor.h"
-#include "engine/lookup_options.h"
+#include "engine/drafts/draft_governor.h"
+#include "engine/drafts/draft_options.h"
+#include "engine/failure.h"
+#include "engine/pass_cost.h"
+#include "engine/pass_figures.h"
+#include "engine/sampling/logprobs.h"
 #include "engine/sequence.h"
 #include "exec/executor.h"
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::engine {
 
+// Follows one request. Called by the engine, in order, from within whatever function of it made the news. An exception
+// that leaves a call ends this request as kFailed, and no other.
+class SequenceObserver {
+ public:
+  virtual ~SequenceObserver() = default;
+  // The request got its place in the executor: what of its prompt is reused is known, and nothing of it was run yet.
+  virtual void on_start() {}
+  virtual void on_token(text::TokenId) {}
+  // Right before on_token() of a token whose request asked for them.
+  virtual void on_logprobs(const ChoiceLogprobs&) {}
+  virtual void on_prompt() {}  // a pass ran part of the prompt, and the next one will run more of it
+  virtual void on_end() {}     // once, after everything else
+};
+
+struct EngineOptions {
+  static double steady_seconds();
+
+  DraftOptions drafts;
+  // Seconds: so much time the engine means to leave between two tokens of a sequence while it reads prompts of others
+  // in the same passes. 0: prompts take as many rows as the executor has.
+  double itl_target = 0.025;
+  std::function<double()> clock = steady_seconds;  // seconds since whenever
+
+  // Throws kBadArgument naming the flag that is out of its range.
+  void check() const;
+};
+
+struct EngineFigures {
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+  uint64_t cached_tokens = 0;  // in all slots, those of sequences that have ended included
+};
+
 // Runs requests on one executor, as many at a time as it has sequences; the others wait in order. Each step is one
 // forward pass over a ragged batch: first one row for every sequence that is generating, so that a long prompt never
-// stalls them, then prompt chunks as far as the executor's limits allow.
+// stalls them, then prompt chunks as far as the executor's limits and the time a pass may take allow (pass_cost.h).
 //
-// A finished sequence leaves its keys and values in its slot. A new prompt takes the free slot with which it shares the
-// longest prefix and runs only what comes after it.
+// A finished sequence leaves its keys and values in its slot. A new prompt takes the free slot for which least has to
+// be run again (slot_choice.h), and runs only what comes after the prefix it shares with it. Requests share a prefix
+// when they have the same salt, unless the later one wants nothing that is cached.
 //
-// With prompt lookup (lookup_options.h) a pass that takes no prompt may also run drafted tokens. The choices then come
-// in rounds: each is what a pass of its own would have been, callbacks included, so that nobody can tell the difference
+// With drafts (draft_options.h) a pass that takes no prompt may also run drafted tokens. The choices then come in
+// rounds: each is what a pass of its own would have been, observers included, so that nobody can tell the difference
 // but by the time.
 //
 // Where passes run in the background (Executor::start) and nothing is drafted, the next pass is started as soon as the
-// tokens of the last one are chosen, before they are handed out: what callbacks do costs no time then. What they cancel
+// tokens of the last one are chosen, before they are handed out: what observers do costs no time then. What they cancel
 // is taken back, and what they submit takes part in the pass after that.
 //
-// Not thread-safe: one caller at a time. Sole owner of the executor and its caches.
+// What goes wrong ends as little as possible. What concerns one sequence (an observer that throws, logits that are not
+// finite, a guide that fails) ends that sequence. A pass that fails ends the sequences that run; those that wait go on.
+// An error of the device ends all, and the engine is lost: it says why, and takes nothing any more. Sequences keep the
+// reason (Sequence::failure); nothing of this is thrown.
+//
+// Not thread-safe: one caller at a time (runner.h has a thread that is). Sole owner of the executor and its caches.
 class Engine {
  public:
-  // Called once per generated token, in order, from within step(). An exception thrown by it leaves through step(),
-  // after which the engine can only be destroyed.
-  using OnToken = std::function<void(text::TokenId)>;
-  using Clock = std::function<double()>;  // seconds since whenever
-  static double steady_seconds();
-
   // Throws kBadFile when the vocabulary and the model's embedding table differ in size, kBadArgument when one pass of
-  // the executor cannot take a row with logits of every sequence, or a lookup option is out of range. Drafts are as
-  // long as the executor's rows and outputs of a pass allow, and no longer than asked for.
-  Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab, LookupOptions lookup = {},
-         Clock clock = steady_seconds);
+  // the executor cannot take a row with logits of every sequence, or an option is out of range. Drafts are as long as
+  // the executor's rows and outputs of a pass allow, and no longer than asked for.
+  Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const text::Vocab> vocab,
+         EngineOptions options = {});
 
-  // Throws kBadArgument when the prompt is empty, longer than the context or has an unknown token, or when a sampling
-  // option is out of range; other requests are not affected.
-  std::shared_ptr<const Sequence> submit(Request request, OnToken on_token = {});
+  // A request in two parts, of which the first may be done by any thread at any time: it throws kBadArgument when the
+  // prompt is empty, longer than the context or has an unknown token, or when a sampling option is out of range. The
+  // second throws kInterrupted while the engine drains, and kDevice with the reason when it is lost.
+  std::shared_ptr<Sequence> prepare(Request request) const;
+  void submit(std::shared_ptr<Sequence> sequence, std::shared_ptr<SequenceObserver> observer);
+  // Both at once, for callers that only want tokens.
+  std::shared_ptr<const Sequence> submit(Request request, std::function<void(text::TokenId)> on_token = {});
 
-  // One forward pass and what follows from it. Returns whether anything is left to do. When the executor's cancelled
-  // flag is set, all sequences end as kInterrupted. Any other error ends the running ones as kFailed and leaves through
-  // here; waiting ones stay.
+  // One forward pass and what follows from it. Returns whether there is anything left that could be run. When the
+  // executor's cancelled flag is set, all ends as by end_all().
   bool step();
+  // Gives free places in the executor to those that wait, as step() does before a pass: for callers that have something
+  // to do between a request's start and its first pass. Nothing while a pass is running.
+  void admit_waiting();
   void run() {
     while (step()) {
     }
   }
 
-  // Ends one sequence as kInterrupted; the others go on. Does nothing when it has ended already.
+  // Three ways to end: one request, at once (kCancelled); all of them, each when it is done, and no new ones are
+  // taken; all of them, at once (kInterrupted), and new ones may follow. Nothing happens to a sequence that has ended.
   void cancel(const Sequence& sequence);
+  void drain() { is_draining_ = true; }
+  void end_all();
+  // Ends one request as kFailed, for a reason that only its caller knows.
+  void fail(const Sequence& sequence, Failure failure);
+
+  // A paused sequence keeps its slot and gets no rows.
+  void pause(const Sequence& sequence, bool is_paused);
+
+  bool is_draining() const { return is_draining_; }
+  const std::optional<Failure>& lost() const { return lost_; }
+  EngineFigures figures() const;
+  const PassFigures& last_pass() const { return last_pass_; }
+  double now() const { return options_.clock(); }
 
   exec::Executor& executor() { return *executor_; }
   const exec::Executor& executor() const { return *executor_; }
-  const LookupOptions& lookup() const { return lookup_; }
+  const DraftOptions& drafts() const { return options_.drafts; }
   // For requests that are submitted from now on. What auto has measured is forgotten. Throws as the constructor does.
-  void set_lookup(const LookupOptions& lookup);
+  void set_drafts(const DraftOptions& drafts);
   const text::Vocab& vocab() const { return *vocab_; }
   std::shared_ptr<const text::Vocab> shared_vocab() const { return vocab_; }
 
  private:
   struct Job {
     std::shared_ptr<Sequence> sequence;
-    OnToken on_token;
+    std::shared_ptr<SequenceObserver> observer;
+    double submitted = 0.0;
   };
   struct Slot {
     Job job;                            // its sequence is null while the slot is free
     std::vector<text::TokenId> cached;  // the tokens whose keys and values the executor holds
-    uint64_t admitted = 0;              // numbers the requests in the order they got a slot
-    uint64_t last_used = 0;             // number of the last pass with rows of this slot
+    std::string salt;                   // of the request they are of
+    uint64_t admitted = 0;              // numbers the requests in the order they got a slot, from 1 on
   };
   struct Share {  // what one slot contributes to the pass being built
     uint32_t slot;
@@ -94,45 +153,71 @@ class Engine {
     uint32_t as_drafted = 0;    // of them, from the first on: equal to the draft
   };
 
+  struct Call {  // of an observer, to be made
+    Job job;
+    std::optional<text::TokenId> token;      // none: part of the prompt was run
+    std::optional<ChoiceLogprobs> logprobs;  // of the token, where they were asked for
+  };
+
+  // --- engine.cc: requests
   void check(const Request& request) const;
   void admit();
-  uint32_t slot_for(std::span<const text::TokenId> prompt) const;
+  static uint32_t shared_prefix(const Slot& slot, const Sequence& sequence);
+  uint32_t slot_for(const Sequence& sequence) const;
   void take_slot(uint32_t slot, Job job);
+  Job* find(const Sequence& sequence);
+  void report_started();
   void release_ended();
+  void report_ended();
+  void settle_and_report();
+  void end_running(Ending ending, const std::optional<Failure>& failure);
+  void lose(Failure failure);
+  void fail_pass(const std::exception_ptr& error);
+  bool has_work() const;
+
+  // --- engine_pass.cc: passes
   void plan_pass();
   uint32_t plan_drafts(std::span<const uint32_t> slots);
-  void add_rows(uint32_t slot, uint32_t longest_draft);
+  void plan_prompts(std::span<const uint32_t> slots, bool beside_decode);
+  void add_rows(uint32_t slot, uint32_t most, uint32_t longest_draft);
   bool start_pass();
   void finish_pass();
+  bool run_pass();
   std::exception_ptr start_ahead();
   void settle();
+  void choose_and_hand_out();
   bool choose_round(uint32_t round);
   void choose(Share& share, uint32_t round);
+  void hand_out();
   void take_back_rejected();
   void learn(double seconds);
   void add_seconds(double seconds);
-  bool survives(const std::function<void()>& action);
-  void end_running(Ending ending);
-  void end_all_interrupted();
-  bool busy() const;
 
   std::unique_ptr<exec::Executor> executor_;
   std::shared_ptr<const text::Vocab> vocab_;
-  LookupOptions lookup_;
-  LookupGovernor governor_;
-  Clock clock_;
+  EngineOptions options_;
+  DraftGovernor governor_;
+  PassCost cost_;
   std::vector<Slot> slots_;
   std::deque<Job> waiting_;
+  std::vector<Job> started_, ended_;  // whose observers have yet to be told
   uint64_t admitted_ = 0;
-  uint64_t passes_ = 0;
+  bool is_draining_ = false;
+  std::optional<Failure> lost_;
+  bool is_in_step_ = false;
+
   bool is_running_ = false;  // a pass was started and not finished
   double pass_start_ = 0.0;
+  bool was_waited_for_ = true;  // the pass ended after somebody began to wait for it
+  PassFigures last_pass_;
 
   // The pass being built and its results; kept between steps.
   std::vector<exec::Row> rows_;
   std::vector<Share> shares_;
-  std::vector<LookupGovernor::Offer> offers_;
-  std::vector<std::pair<OnToken, text::TokenId>> calls_;
+  PassLoad load_;
+  double mask_seconds_ = 0.0;  // of guides
+  std::vector<DraftGovernor::Offer> offers_;
+  std::vector<Call> calls_;
 };
 
 }  // namespace carat::engine

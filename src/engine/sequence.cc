@@ -14,6 +14,8 @@ std::string_view ending_name(Ending ending) {
       return "token limit reached";
     case Ending::kContextFull:
       return "context full";
+    case Ending::kCancelled:
+      return "cancelled";
     case Ending::kInterrupted:
       return "interrupted";
     case Ending::kFailed:
@@ -22,13 +24,36 @@ std::string_view ending_name(Ending ending) {
   return "unknown";
 }
 
-Sequence::Sequence(Request request, const text::Vocab& vocab, const LookupOptions& lookup)
+Sequence::Sequence(Request request, const text::Vocab& vocab)
     : request_(std::move(request)),
       sampler_(request_.sampling, static_cast<uint32_t>(vocab.size()), vocab.suppressed()),
       tokens_(request_.prompt) {
   sampler_.accept(tokens_);
-  if (lookup.mode != LookupMode::kOff && wants_token()) {
-    index_.emplace(LookupOptions::kShortestNgram, lookup.max_ngram);
+}
+
+SequenceFigures Sequence::figures() const {
+  return {.prompt_tokens = static_cast<uint32_t>(request_.prompt.size()),
+          .prefix_shared = prefix_shared_,
+          .prefix_reused = prefix_reused_,
+          .generated = static_cast<uint32_t>(generated().size()),
+          .processed = processed_,
+          .decode_passes = decode_passes_,
+          .decode_tokens = decode_tokens_,
+          .queue_seconds = queue_seconds_,
+          .prompt_seconds = prompt_seconds_,
+          .decode_seconds = decode_seconds_,
+          .mask_seconds = mask_seconds_,
+          .drafts = drafts_};
+}
+
+void Sequence::fail(Failure failure) {
+  ending_ = Ending::kFailed;
+  failure_ = std::move(failure);
+}
+
+void Sequence::draft_from_ngrams(const DraftOptions& options) {
+  if (options.mode != DraftMode::kOff && wants_token()) {
+    index_.emplace(DraftOptions::kShortestNgram, options.max_ngram);
   }
 }
 
@@ -45,23 +70,33 @@ void Sequence::make_draft(const text::Vocab& vocab, uint32_t most, uint32_t cont
   // The pass itself gives one token; the last one of an answer or of the context is never run.
   const size_t room = std::min<size_t>(request_.max_tokens - generated().size() - 1, context - tokens_.size());
   draft_from(tokens_, *match, static_cast<uint32_t>(std::min<size_t>(most, room)), draft_);
-  if (request_.ignore_stops) return;
-  draft_.erase(std::find_if(draft_.begin(), draft_.end(), [&](text::TokenId token) { return vocab.is_stop(token); }),
+  draft_.erase(std::find_if(draft_.begin(), draft_.end(), [&](text::TokenId token) { return is_stop(token, vocab); }),
                draft_.end());
 }
 
-text::TokenId Sequence::choose(exec::Executor& executor, uint32_t output) {
+text::TokenId Sequence::choose(exec::Executor& executor, uint32_t output, const std::function<double()>& clock) {
   const uint64_t draw = generated().size();
   Guide* guide = request_.guide.get();
   if (guide == nullptr) return sampler_.sample(executor, output, draw);
   const std::optional<text::TokenId> forced = guide->forced();
-  const text::TokenId token = forced ? *forced : sampler_.sample(executor, output, draw, guide->allowed());
+  text::TokenId token = forced.value_or(-1);
+  if (!forced) {
+    const double start = clock();
+    const std::span<const uint64_t> allowed = guide->allowed();
+    mask_seconds_ += clock() - start;
+    token = sampler_.sample(executor, output, draw, allowed);
+  }
   guide->accept(token);
   return token;
 }
 
-bool Sequence::append(text::TokenId token, bool is_stop, uint32_t context) {
-  if (is_stop && !request_.ignore_stops) {
+bool Sequence::is_stop(text::TokenId token, const text::Vocab& vocab) const {
+  const auto& own = request_.stop_tokens;
+  return (vocab.is_stop(token) && !request_.ignore_stops) || std::find(own.begin(), own.end(), token) != own.end();
+}
+
+bool Sequence::append(text::TokenId token, const text::Vocab& vocab, uint32_t context) {
+  if (is_stop(token, vocab)) {
     stop_token_ = token;
     ending_ = Ending::kStopToken;
     return false;

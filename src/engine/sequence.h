@@ -1,19 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/guide.h"
-#include "engine/lookup_governor.h"
-#include "engine/lookup_options.h"
-#include "engine/ngram_index.h"
-#include "engine/sampler.h"
-#include "text/vocab.h"
+#include "engine/drafts/draft_governor.h"
+#include "engine/drafts/draft_options.h"
+#include "engine/drafts/ngram_index.h"
+#include "engine/failure.h"
+#include "engine/guides/guide.h"
+#include "engine/sampling/sampler.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::engine {
 
@@ -23,31 +26,58 @@ enum class Ending {
   kStopToken,    // the model said it is done
   kLength,       // max_tokens were generated
   kContextFull,  // the context holds no further position
-  kInterrupted,  // the user or the caller stopped it
-  kFailed,       // a pass threw; the exception went to the caller of the engine
+  kCancelled,    // its caller ended it, and nothing else
+  kInterrupted,  // everything was ended at once
+  kFailed,       // Sequence::failure() says why
 };
+inline constexpr size_t kEndings = 7;
 std::string_view ending_name(Ending ending);  // in words, for people
 
 struct Request {
   static constexpr uint32_t kUnlimited = std::numeric_limits<uint32_t>::max();
 
   std::vector<text::TokenId> prompt;
-  uint32_t max_tokens = kUnlimited;  // 0: only fills the cache with the prompt
-  bool ignore_stops = false;         // stop tokens are handed out like any other
+  uint32_t max_tokens = kUnlimited;        // 0: only fills the cache with the prompt
+  bool ignore_stops = false;               // stop tokens are handed out like any other
+  std::vector<text::TokenId> stop_tokens;  // that end this request besides those of the vocabulary
   SamplingOptions sampling;
   std::shared_ptr<Guide> guide;  // null: the model is free
+  // How many of the most probable tokens are told with every token, with their log-probabilities and that of the token
+  // itself; 0: only the latter. None: nothing is told.
+  std::optional<uint32_t> logprobs;
+  bool cache_prompt = true;  // false: nothing that is cached is reused for this prompt; it is kept all the same
+  // A prompt shares what is cached with requests of the same salt only, so that tenants cannot find out by the time
+  // what others have asked.
+  std::string cache_salt = {};
 };
 
-// What prompt lookup did for a sequence.
-struct LookupFigures {
+// What drafts did for a sequence.
+struct DraftFigures {
   uint32_t drafted = 0;   // tokens that were run before they were chosen
   uint32_t accepted = 0;  // of them, those that were chosen
+};
+
+// What a request was and took, in numbers.
+struct SequenceFigures {
+  uint32_t prompt_tokens = 0;
+  uint32_t prefix_shared = 0;  // of the prompt: as of the accessors of a sequence, like all that follows
+  uint32_t prefix_reused = 0;
+  uint32_t generated = 0;
+  uint32_t processed = 0;
+  uint32_t decode_passes = 0;
+  uint32_t decode_tokens = 0;
+  double queue_seconds = 0.0;
+  double prompt_seconds = 0.0;
+  double decode_seconds = 0.0;
+  double mask_seconds = 0.0;
+  DraftFigures drafts;
 };
 
 // One request on its way: its tokens, the sampler's state, and in the end why it ended. Changed only by the engine.
 class Sequence {
  public:
-  Sequence(Request request, const text::Vocab& vocab, const LookupOptions& lookup = {});
+  // Throws kBadArgument when a sampling option is out of range.
+  Sequence(Request request, const text::Vocab& vocab);
 
   const Request& request() const { return request_; }
   std::span<const text::TokenId> prompt() const { return std::span(tokens_).first(request_.prompt.size()); }
@@ -56,15 +86,19 @@ class Sequence {
   std::span<const text::TokenId> tokens() const { return tokens_; }
   uint32_t processed() const { return processed_; }  // tokens whose keys and values are in the cache
 
+  bool has_started() const { return has_started_; }  // it got a slot of the executor
+
   Ending ending() const { return ending_; }
   bool ended() const { return ending_ != Ending::kNone; }
-  text::TokenId stop_token() const { return stop_token_; }  // -1 unless the ending is kStopToken
+  const std::optional<Failure>& failure() const { return failure_; }  // there is one where the ending is kFailed
+  text::TokenId stop_token() const { return stop_token_; }            // -1 unless the ending is kStopToken
 
   // Of the prompt: how many tokens an earlier sequence in the same cache shared, and how many of these did not have to
   // be run again. Fewer when the sliding window of the place where they part was already overwritten.
   uint32_t prefix_shared() const { return prefix_shared_; }
   uint32_t prefix_reused() const { return prefix_reused_; }
 
+  double queue_seconds() const { return queue_seconds_; }  // from submission until it got a slot of the executor
   // Wall time of the passes that took part of the prompt, and of those that went on from generated tokens: with what
   // was done meanwhile, where passes run in the background. How many of the latter there were, and how many tokens they
   // chose: one each, and the accepted ones of a draft.
@@ -72,7 +106,10 @@ class Sequence {
   double decode_seconds() const { return decode_seconds_; }
   uint32_t decode_passes() const { return decode_passes_; }
   uint32_t decode_tokens() const { return decode_tokens_; }
-  const LookupFigures& lookup() const { return lookup_; }
+  // Of these times, what the guide took to say what is allowed.
+  double mask_seconds() const { return mask_seconds_; }
+  const DraftFigures& drafts() const { return drafts_; }
+  SequenceFigures figures() const;
 
  private:
   friend class Engine;
@@ -81,11 +118,16 @@ class Sequence {
   bool in_prompt() const { return processed_ < request_.prompt.size(); }
   bool wants_token() const { return request_.max_tokens > 0; }
   // The guide's token or the sampler's choice from an output of the pass just run.
-  text::TokenId choose(exec::Executor& executor, uint32_t output);
+  text::TokenId choose(exec::Executor& executor, uint32_t output, const std::function<double()>& clock);
+  bool is_stop(text::TokenId token, const text::Vocab& vocab) const;
   // Takes the choice; returns true when it is a token to hand out, false when it is a stop.
-  bool append(text::TokenId token, bool is_stop, uint32_t context);
+  bool append(text::TokenId token, const text::Vocab& vocab, uint32_t context);
 
-  // Notes the first `tokens` tokens for later drafts. Nothing without lookup.
+  void end(Ending ending) { ending_ = ending; }
+  void fail(Failure failure);
+  // Before the first pass: drafts are made from now on.
+  void draft_from_ngrams(const DraftOptions& options);
+  // Notes the first `tokens` tokens for later drafts. Nothing without n-gram drafts.
   void index(uint32_t tokens);
   // Drafts what may follow the last token: no more than the answer and the context have room for, and nothing that
   // comes after a stop.
@@ -95,19 +137,24 @@ class Sequence {
   Sampler sampler_;
   std::vector<text::TokenId> tokens_;  // prompt and generated
   uint32_t processed_ = 0;
+  bool is_paused_ = false;
+  bool has_started_ = false;
   Ending ending_ = Ending::kNone;
+  std::optional<Failure> failure_;
   text::TokenId stop_token_ = -1;
   uint32_t prefix_shared_ = 0;
   uint32_t prefix_reused_ = 0;
+  double queue_seconds_ = 0.0;
   double prompt_seconds_ = 0.0;
   double decode_seconds_ = 0.0;
   uint32_t decode_passes_ = 0;
   uint32_t decode_tokens_ = 0;
+  double mask_seconds_ = 0.0;
 
-  std::optional<NgramIndex> index_;   // none without lookup
+  std::optional<NgramIndex> index_;   // none without n-gram drafts
   std::vector<text::TokenId> draft_;  // of the pass being built; some or all of it are run
   DraftAcceptance acceptance_;
-  LookupFigures lookup_;
+  DraftFigures drafts_;
 };
 
 }  // namespace carat::engine

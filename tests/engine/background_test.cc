@@ -1,6 +1,8 @@
 // The engine on executors whose passes run in the background: the next pass is started before tokens are handed out.
 #include <atomic>
+#include <stdexcept>
 
+#include "base/error.h"
 #include "engine/background_executor.h"
 #include "engine/engine.h"
 #include "exec/reference/reference_executor.h"
@@ -87,7 +89,7 @@ TEST_F(BackgroundEngine, TheNextPassRunsWhileATokenIsHandedOut) {
 TEST_F(BackgroundEngine, WithDraftsATokenIsHandedOutFirst) {
   auto executor = std::make_unique<BackgroundExecutor>(exec::make_reference_executor(model_, options(1)));
   BackgroundExecutor* seen = executor.get();
-  Engine engine(std::move(executor), vocab(), {.mode = LookupMode::kOn});
+  Engine engine(std::move(executor), vocab(), {.drafts = {.mode = DraftMode::kOn}});
   const auto sequence = engine.submit(request(2), [&](TokenId) { EXPECT_FALSE(seen->is_running()); });
   engine.run();
   EXPECT_EQ(tokens_of(*sequence), alone(request(2)));
@@ -102,7 +104,7 @@ TEST_F(BackgroundEngine, WhatACallbackCancelsIsTakenBack) {
   });
   const auto other = engine.submit(request(4, 20));
   engine.run();
-  EXPECT_EQ(stopped->ending(), Ending::kInterrupted);
+  EXPECT_EQ(stopped->ending(), Ending::kCancelled);
   EXPECT_EQ(stopped->generated().size(), 4u);
   EXPECT_EQ(tokens_of(*other), alone(request(4, 20)));
   EXPECT_EQ(executor_->length(0), 9u + 3u);  // the fourth token was running already
@@ -152,19 +154,52 @@ TEST_F(BackgroundEngine, TokensAreHandedOutBeforeAFailureOfTheNextPass) {
   for (const bool at_start : {true, false}) {
     Engine engine = make_engine();
     if (at_start) {
-      executor_->fail_start(4);
+      executor_->fail_start(4, ErrorCode::kOutOfMemory);
     } else {
-      executor_->fail_finish(4);
+      executor_->fail_finish(4, ErrorCode::kOutOfMemory);
     }
     int handed_out = 0;
     const auto failing = engine.submit(request(11), [&](TokenId) { ++handed_out; });
     const auto waiting = engine.submit(request(12));
-    EXPECT_THROW(engine.run(), Error);
+    engine.run();
     EXPECT_EQ(handed_out, 3);  // two passes of prompt, and the second gives a token
     EXPECT_EQ(failing->ending(), Ending::kFailed);
-    engine.run();
+    ASSERT_TRUE(failing->failure());
+    EXPECT_EQ(failing->failure()->code, ErrorCode::kOutOfMemory);
     EXPECT_EQ(tokens_of(*waiting), alone(request(12)));
   }
+}
+
+TEST_F(BackgroundEngine, ADeviceThatFailsUnderACancelledSequenceIsNoticed) {
+  Engine engine = make_engine();
+  executor_->fail_finish(3, ErrorCode::kDevice);
+  std::shared_ptr<const Sequence> sequence;
+  int handed_out = 0;
+  sequence = engine.submit(request(11), [&](TokenId) {
+    if (++handed_out == 2)
+      engine.cancel(*sequence);  // its next pass, which nobody needs any more, is the one that fails
+  });
+  const auto waiting = engine.submit(request(12));
+  engine.run();
+  EXPECT_EQ(sequence->ending(), Ending::kCancelled);
+  EXPECT_EQ(waiting->ending(), Ending::kFailed);
+  ASSERT_TRUE(engine.lost());
+  EXPECT_EQ(engine.lost()->text, "made up: finish");
+}
+
+TEST_F(BackgroundEngine, AnObserverThatThrowsEndsItsOwnRequest) {
+  Engine engine = make_engine(2);
+  int handed_out = 0;
+  const auto throwing = engine.submit(request(3), [&](TokenId) {
+    if (++handed_out == 4) throw std::runtime_error("the pipe is closed");
+  });
+  const auto other = engine.submit(request(4, 20));
+  engine.run();
+  EXPECT_EQ(throwing->ending(), Ending::kFailed);
+  EXPECT_EQ(throwing->failure()->text, "the pipe is closed");
+  EXPECT_EQ(throwing->generated().size(), 4u);
+  EXPECT_EQ(tokens_of(*other), alone(request(4, 20)));
+  EXPECT_EQ(executor_->length(0), 9u + 3u);  // the pass of the fourth token was running already, and was taken back
 }
 
 TEST_F(BackgroundEngine, AnInterruptionEndsThePassThatIsRunning) {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/failing_kernel.h"
-#include "exec/cuda/cuda_executor.h"
+#include "exec/cuda/executor/cuda_executor.h"
 #include "support/executor_runs.h"
 #include "support/tiny_model.h"
 
@@ -37,6 +37,7 @@ exec::ExecutorOptions options() {
       if (++tokens == 3) test::fail_on_the_gpu();
     });
     engine.run();
+    if (sequence->failure()) sequence->failure()->rethrow();
     std::fprintf(stderr, "%d tokens were written by a GPU that does not work\n", tokens);
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

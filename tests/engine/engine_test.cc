@@ -6,67 +6,22 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "engine/executor_factory.h"
-#include "exec/reference/reference_executor.h"
-#include "support/random.h"
-#include "support/tiny_model.h"
+#include "engine/tiny_engine.h"
+#include "runtime/executor_factory.h"
 
 namespace carat::engine {
 namespace {
 
+using runtime::Device;
+using runtime::make_executor;
+using runtime::parse_device;
+using test::generated;
+using test::make_engine;
+using test::make_request;
+using test::run_alone;
+using test::small_options;
 using test::TinyKind;
 using text::TokenId;
-
-std::shared_ptr<const text::Vocab> vocab_of(const model::Model& model) {
-  return text::Vocab::from_metadata(model.file().metadata());
-}
-
-exec::ExecutorOptions small_options(uint32_t sequences = 1) {
-  exec::ExecutorOptions options;
-  options.context = 96;
-  options.sequences = sequences;
-  options.chunk = 7;
-  options.outputs = 4;
-  options.threads = 1;
-  return options;
-}
-
-Engine make_engine(const std::shared_ptr<const model::Model>& model, const exec::ExecutorOptions& options) {
-  return Engine(exec::make_reference_executor(model, options), vocab_of(*model));
-}
-
-Engine make_engine(const std::shared_ptr<const model::Model>& model, uint32_t sequences = 1) {
-  return make_engine(model, small_options(sequences));
-}
-
-std::vector<TokenId> random_prompt(const model::Model& model, size_t count, uint64_t seed) {
-  test::Random random(seed);
-  std::vector<TokenId> tokens;
-  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random.below(model.config().V)));
-  return tokens;
-}
-
-Request make_request(const model::Model& model, size_t prompt, uint32_t max_tokens, uint64_t seed) {
-  Request request;
-  request.prompt = random_prompt(model, prompt, seed);
-  request.max_tokens = max_tokens;
-  request.ignore_stops = true;
-  request.sampling.temperature = seed % 2 == 0 ? 0.0f : 1.0f;
-  request.sampling.presence_penalty = 0.3f;
-  request.sampling.seed = seed;
-  return request;
-}
-
-std::vector<TokenId> generated(const Sequence& sequence) {
-  return {sequence.generated().begin(), sequence.generated().end()};
-}
-
-std::vector<TokenId> run_alone(const std::shared_ptr<const model::Model>& model, const Request& request) {
-  Engine engine = make_engine(model);
-  const auto sequence = engine.submit(request);
-  engine.run();
-  return generated(*sequence);
-}
 
 class RaggedEngine : public testing::TestWithParam<TinyKind> {};
 
@@ -171,24 +126,6 @@ TEST(Engine, AnInterruptionEndsAllAndTheNextRequestWorks) {
   EXPECT_EQ(generated(*again), run_alone(model, request));
 }
 
-TEST(Engine, CancelEndsOneAndLeavesTheOthersAlone) {
-  const auto model = test::tiny_model(TinyKind::k31B);
-  Engine engine = make_engine(model, 2);
-  const Request request = make_request(*model, 9, 12, 1);
-  const auto kept = engine.submit(request);
-  const auto dropped = engine.submit(make_request(*model, 9, 12, 2));
-  const auto never_started = engine.submit(make_request(*model, 9, 12, 3));
-  engine.step();
-  engine.cancel(*dropped);
-  engine.cancel(*never_started);
-  engine.run();
-  EXPECT_EQ(dropped->ending(), Ending::kInterrupted);
-  EXPECT_EQ(never_started->ending(), Ending::kInterrupted);
-  EXPECT_EQ(never_started->processed(), 0u);
-  EXPECT_EQ(kept->ending(), Ending::kLength);
-  EXPECT_EQ(generated(*kept), run_alone(model, request));
-}
-
 TEST(Engine, ReusesTheCacheOfASharedPrefix) {
   const auto model = test::tiny_model(TinyKind::kE2B);
   Engine engine = make_engine(model);
@@ -235,6 +172,45 @@ TEST(Engine, TakesTheSlotThatSharesMost) {
   EXPECT_EQ(sequence->prefix_reused(), 10u);
 }
 
+TEST(Engine, WhoWantsNothingCachedGetsNothingAndLeavesItsPromptToOthers) {
+  const auto model = test::tiny_model(TinyKind::k12B);
+  Engine engine = make_engine(model);
+  Request request = make_request(*model, 10, 2, 2);
+  engine.submit(request);
+  engine.run();
+  request.cache_prompt = false;
+  const auto anew = engine.submit(request);
+  engine.run();
+  EXPECT_EQ(anew->prefix_shared(), 0u);
+  EXPECT_EQ(anew->prefix_reused(), 0u);
+  EXPECT_EQ(generated(*anew), run_alone(model, request));
+  request.cache_prompt = true;
+  const auto again = engine.submit(request);
+  engine.run();
+  EXPECT_EQ(again->prefix_reused(), 9u);
+}
+
+TEST(Engine, ThoseOfDifferentSaltsShareNothing) {
+  const auto model = test::tiny_model(TinyKind::k12B);
+  Engine engine = make_engine(model, 2);
+  Request request = make_request(*model, 10, 2, 2);
+  const auto reused = [&](std::string salt) {
+    request.cache_salt = std::move(salt);
+    const auto sequence = engine.submit(request);
+    engine.run();
+    EXPECT_EQ(generated(*sequence), run_alone(model, request));
+    EXPECT_EQ(sequence->prefix_shared() > 0, sequence->prefix_reused() > 0);
+    return sequence->prefix_reused();
+  };
+  EXPECT_EQ(reused("one"), 0u);
+  EXPECT_EQ(reused("two"), 0u);  // in the other slot
+  EXPECT_EQ(reused("one"), 9u);
+  EXPECT_EQ(reused("two"), 9u);
+  EXPECT_EQ(reused(""), 0u);  // in place of "one", which was used before
+  EXPECT_EQ(reused(""), 9u);
+  EXPECT_EQ(reused("one"), 0u);
+}
+
 // Lets the model choose among three tokens, except where a token is forced.
 class ThreeTokens : public Guide {
  public:
@@ -265,7 +241,7 @@ TEST(Engine, AGuideChoosesAndForbids) {
   request.guide = guide;
   const auto sequence = engine.submit(std::move(request));
   engine.run();
-  const std::vector<TokenId> tokens = generated(*sequence);
+  const test::Tokens tokens = generated(*sequence);
   ASSERT_EQ(tokens.size(), 8u);
   EXPECT_EQ(guide->seen, tokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -275,6 +251,40 @@ TEST(Engine, AGuideChoosesAndForbids) {
       EXPECT_TRUE(tokens[i] >= 20 && tokens[i] < 23) << tokens[i];
     }
   }
+}
+
+// Takes a quarter of a second of a clock that nothing else moves.
+class SlowGuide : public ThreeTokens {
+ public:
+  SlowGuide(size_t vocabulary, double* seconds) : ThreeTokens(vocabulary, 20, {5, 6}), seconds_(seconds) {}
+  std::span<const uint64_t> allowed() override {
+    *seconds_ += 0.25;
+    return ThreeTokens::allowed();
+  }
+
+ private:
+  double* seconds_;
+};
+
+TEST(Engine, CountsTheTimeOfGuides) {
+  const auto model = test::tiny_model(TinyKind::kE2B);
+  double seconds = 0.0;
+  Engine engine(exec::make_reference_executor(model, small_options(2)), test::vocab_of(*model),
+                {.drafts = {}, .clock = [&seconds] { return seconds; }});
+  Request request = make_request(*model, 9, 8, 3);
+  const auto free = engine.submit(request);
+  request.guide = std::make_shared<SlowGuide>(model->config().V, &seconds);
+  const auto guided = engine.submit(request);
+  double of_passes = 0.0;
+  bool has_more = true;
+  while (has_more) {
+    has_more = engine.step();
+    of_passes += engine.last_pass().mask_seconds;
+  }
+  EXPECT_EQ(guided->mask_seconds(), 6 * 0.25);  // nothing is asked where a token is forced
+  EXPECT_EQ(guided->figures().mask_seconds, 6 * 0.25);
+  EXPECT_EQ(of_passes, 6 * 0.25);
+  EXPECT_EQ(free->mask_seconds(), 0.0);
 }
 
 TEST(Engine, RefusesPromptsItCannotRun) {
@@ -294,6 +304,9 @@ TEST(Engine, RefusesPromptsItCannotRun) {
   EXPECT_TRUE(refused({-1}));
   EXPECT_TRUE(refused({static_cast<TokenId>(model->config().V)}));
   EXPECT_TRUE(refused(std::vector<TokenId>(97, 1)));
+  Request request = make_request(*model, 4, 2, 2);
+  request.stop_tokens = {static_cast<TokenId>(model->config().V)};
+  EXPECT_THROW(engine.submit(request), Error);
   EXPECT_FALSE(engine.step());
 }
 
@@ -301,51 +314,6 @@ TEST(Engine, RefusesAnExecutorWithFewerRowsThanSequences) {
   const auto model = test::tiny_model(TinyKind::k12B);
   exec::ExecutorOptions options = small_options(5);  // but 4 outputs
   EXPECT_THROW(make_engine(model, options), Error);
-}
-
-// Fails in one chosen pass, as a device or a damaged weight would.
-class FaultyExecutor : public exec::Executor {
- public:
-  FaultyExecutor(std::unique_ptr<exec::Executor> inner, int failing_pass)
-      : inner_(std::move(inner)), passes_left_(failing_pass) {}
-  std::string_view name() const override { return "faulty"; }
-  const model::Model& model() const override { return inner_->model(); }
-  const exec::ExecutorOptions& options() const override { return inner_->options(); }
-  void forward(std::span<const exec::Row> rows) override {
-    if (passes_left_-- == 0) fail(ErrorCode::kNonFinite, "made up");
-    inner_->forward(rows);
-  }
-  uint32_t outputs() const override { return inner_->outputs(); }
-  std::span<const float> logits(uint32_t output) override { return inner_->logits(output); }
-  void best(uint32_t output, uint32_t k, std::vector<exec::Candidate>& out) override { inner_->best(output, k, out); }
-  void logits_of(uint32_t output, std::span<const int32_t> tokens, std::vector<float>& out) override {
-    inner_->logits_of(output, tokens, out);
-  }
-  uint32_t length(uint32_t sequence) const override { return inner_->length(sequence); }
-  uint32_t truncate(uint32_t sequence, uint32_t n) override { return inner_->truncate(sequence, n); }
-
- private:
-  std::unique_ptr<exec::Executor> inner_;
-  int passes_left_;
-};
-
-TEST(Engine, AFailedPassEndsWhoRanAndWaitingRequestsStillRun) {
-  const auto model = test::tiny_model(TinyKind::kE2B);
-  auto faulty = std::make_unique<FaultyExecutor>(exec::make_reference_executor(model, small_options()), 4);
-  Engine engine(std::move(faulty), vocab_of(*model));
-  const Request request = make_request(*model, 8, 10, 1);
-  const auto failing = engine.submit(request);
-  const auto waiting = engine.submit(request);
-  try {
-    engine.run();
-    ADD_FAILURE() << "the failure was swallowed";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kNonFinite);
-  }
-  EXPECT_EQ(failing->ending(), Ending::kFailed);
-  engine.run();
-  EXPECT_EQ(waiting->ending(), Ending::kLength);
-  EXPECT_EQ(generated(*waiting), run_alone(model, request));
 }
 
 TEST(ExecutorFactory, KnowsItsDevices) {

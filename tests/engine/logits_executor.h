@@ -17,6 +17,7 @@ class LogitsExecutor : public exec::Executor {
   const exec::ExecutorOptions& options() const override { return options_; }
   void forward(std::span<const exec::Row>) override {}
   uint32_t outputs() const override { return 1; }
+  bool is_finite(uint32_t) const override { return true; }
   std::span<const float> logits(uint32_t) override {
     ++dense_calls;
     return logits_;
@@ -29,8 +30,10 @@ class LogitsExecutor : public exec::Executor {
     out.clear();
     for (const int32_t token : tokens) out.push_back(logits_[static_cast<size_t>(token)]);
   }
+  double log_sum_exp(uint32_t) override { return exec::log_sum_exp(logits_); }
   uint32_t length(uint32_t) const override { return 0; }
   uint32_t truncate(uint32_t, uint32_t) override { return 0; }
+  uint32_t resumable(uint32_t, uint32_t) const override { return 0; }
 
   uint32_t most_fetched = 0;
   uint32_t dense_calls = 0;

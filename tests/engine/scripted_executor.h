@@ -36,6 +36,7 @@ class ScriptedExecutor : public exec::Executor {
     *seconds_ += cost_(static_cast<uint32_t>(rows.size()));
   }
   uint32_t outputs() const override { return static_cast<uint32_t>(next_.size()); }
+  bool is_finite(uint32_t) const override { return true; }
   std::span<const float> logits(uint32_t output) override {
     logits_.assign(model_->config().V, 0.0f);
     logits_[static_cast<size_t>(next_.at(output))] = 20.0f;
@@ -49,8 +50,10 @@ class ScriptedExecutor : public exec::Executor {
     out.clear();
     for (const int32_t token : tokens) out.push_back(all[static_cast<size_t>(token)]);
   }
+  double log_sum_exp(uint32_t output) override { return exec::log_sum_exp(logits(output)); }
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
+  uint32_t resumable(uint32_t sequence, uint32_t n) const override { return table_.resumable(sequence, n); }
 
  private:
   std::shared_ptr<const model::Model> model_;
