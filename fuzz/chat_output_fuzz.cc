@@ -7,8 +7,8 @@
 #include "base/utf8.h"
 #include "demo_vocab.h"
 #include "fuzz_check.h"
-#include "text/output_parser.h"
-#include "text/tokenizer.h"
+#include "text/output/output_parser.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

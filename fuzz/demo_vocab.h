@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "text/vocab.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::fuzz {
 

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "demo_vocab.h"
 #include "fuzz_check.h"
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace {
 

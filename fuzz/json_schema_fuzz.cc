@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "fuzz_check.h"
 #include "grammar_walk.h"
-#include "text/grammar/json_schema.h"
+#include "text/grammar/schema/json_schema.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);

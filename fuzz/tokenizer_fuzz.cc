@@ -5,8 +5,8 @@
 #include "base/utf8.h"
 #include "demo_vocab.h"
 #include "fuzz_check.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

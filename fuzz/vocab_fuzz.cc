@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "fuzz_check.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
-#include "text/vocab.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/vocab.h"
 #include "vocab_script.h"
 
 namespace {
