@@ -9,7 +9,8 @@ namespace carat::cli {
 namespace {
 // A parser of POSIX short flags reads "-ngl 9" as "-n gl". A prompt that consists of just one of these words must be
 // given as --prompt=-ngl.
-constexpr std::array<std::string_view, 7> kLongShortFlags = {"-ngl", "-ub", "-fa", "-ctk", "-ctv", "-pg", "-npl"};
+constexpr std::array<std::string_view, 9> kLongShortFlags = {"-ngl", "-ub",  "-fa", "-ctk", "-ctv",
+                                                             "-pg",  "-npl", "-np", "-to"};
 }  // namespace
 
 std::span<const std::string_view> long_short_flags() { return kLongShortFlags; }

@@ -3,8 +3,8 @@
 #include <unistd.h>
 #include <csignal>
 
-#include "cli/chat/terminal_guard.h"
 #include "cli/exit_codes.h"
+#include "cli/shell/terminal_guard.h"
 
 namespace carat::cli {
 
@@ -12,9 +12,11 @@ namespace {
 // A signal handler can reach nothing but objects of static storage; lock-free atomics are what it may touch.
 std::atomic<bool> stop_requested{false};
 std::atomic<bool> stoppable{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> first_signal{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-void on_signal(int) {
+void on_signal(int signal) {
+  if (!stop_requested.load()) first_signal.store(signal);
   if (stoppable.load() && !stop_requested.exchange(true)) return;
   restore_terminal();
   _exit(kStopped);
@@ -31,6 +33,8 @@ void install_interrupt_handler() {
 }
 
 const std::atomic<bool>& interrupted() { return stop_requested; }
+
+int interrupting_signal() { return first_signal; }
 
 Stoppable::Stoppable() {
   stop_requested.store(false);

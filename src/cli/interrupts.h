@@ -11,6 +11,9 @@ void install_interrupt_handler();
 // Set by the first Ctrl-C during a Stoppable; executors look at it between layers.
 const std::atomic<bool>& interrupted();
 
+// The signal that set it: SIGINT or SIGTERM; 0 before.
+int interrupting_signal();
+
 // Marks work that can be stopped cleanly. Not nested; the constructor clears the flag.
 class Stoppable {
  public:

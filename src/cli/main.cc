@@ -7,8 +7,9 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "cli/arguments.h"
-#include "cli/commands.h"
+#include "cli/commands/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/help/nearest_flag.h"
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
 
@@ -18,7 +19,7 @@ using namespace carat;
 using namespace carat::cli;
 
 void say(std::string_view kind, std::string_view message) {
-  write_stderr(fmt::format("carat: {}: {}\n", kind, message));
+  write_message(fmt::format("carat: {}: {}", kind, message));
 }
 
 // A mistyped command gets told so, rather than that one is missing.
@@ -32,6 +33,19 @@ void check_command(const CLI::App& app, const std::vector<std::string>& argument
   fail(ErrorCode::kBadArgument, "there is no command \"{}\"; known are {}", arguments.front(), known);
 }
 
+// What was not understood, and what was probably meant.
+std::string unknown_flags(const CLI::App& app, const CLI::ExtrasError& error) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  for (const std::string& word : command.remaining()) {
+    if (!word.starts_with('-')) continue;
+    const std::string nearest = nearest_flag(command, word);
+    const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+    return fmt::format("carat {} has no flag {}{}", command.get_name(), word, hint);
+  }
+  return error.what();
+}
+
 // Parses and carries out; every callback runs inside parse().
 int dispatch(CLI::App& app, std::vector<std::string> arguments) {
   check_command(app, arguments);
@@ -42,6 +56,10 @@ int dispatch(CLI::App& app, std::vector<std::string> arguments) {
     return app.exit(request);
   } catch (const CLI::RuntimeError& ending) {  // a command that says how it ended by its status
     return ending.get_exit_code();
+  } catch (const CLI::ExtrasError& error) {
+    say("error", unknown_flags(app, error));
+    write_stderr("Run `carat --help` or `carat COMMAND --help` for what is possible.\n");
+    return kBadUsage;
   } catch (const CLI::ParseError& error) {
     say("error", error.what());
     write_stderr("Run `carat --help` or `carat COMMAND --help` for what is possible.\n");
@@ -61,6 +79,7 @@ int main(int count, char** values) {
     app.set_version_flag("--version", std::string("carat ") + CARAT_VERSION);
     add_chat_command(app);
     add_run_command(app);
+    add_serve_command(app);
     add_info_command(app);
     add_tokenize_command(app);
     add_bench_command(app);
@@ -79,7 +98,7 @@ int main(int count, char** values) {
     return dispatch(app, normalise_arguments(count, values));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInterrupted) {
-      write_stderr("carat: interrupted\n");
+      write_message("carat: interrupted");
     } else {
       say("error", error.what());
     }

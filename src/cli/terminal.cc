@@ -1,16 +1,34 @@
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "base/error.h"
+#include "cli/view/message.h"
 
 namespace carat::cli {
+
+namespace {
+
+class MessageSink final : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string_view text(line.data(), line.size());
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    write_message(text);
+  }
+  void flush_() override {}  // write_message leaves nothing in buffers
+};
+
+}  // namespace
 
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
@@ -27,8 +45,12 @@ void write_stderr(std::string_view text) {
   std::fflush(stderr);
 }
 
+void write_message(std::string_view text) {
+  write_stderr(message_lines(text, Screen::of(STDERR_FILENO, ColourChoice::kNever)));
+}
+
 Logger make_logger(bool verbose) {
-  auto logger = std::make_shared<spdlog::logger>("carat", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>("carat", std::make_shared<MessageSink>());
   logger->set_pattern("%n: %l: %v");
   logger->set_level(verbose ? spdlog::level::info : spdlog::level::warn);
   return logger;

@@ -14,6 +14,8 @@ bool stderr_is_terminal();
 // Writes to stdout at once; throws kIo when that fails (a full disk, a closed pipe).
 void write_stdout(std::string_view text);
 void write_stderr(std::string_view text);
+// A message of one or more lines, such as "carat: warning: …", to stderr; on a terminal it is broken between words.
+void write_message(std::string_view text);
 
 // Messages of the library go to stderr: warnings always, with -v also what it decided and why.
 Logger make_logger(bool verbose);
