@@ -8,10 +8,10 @@
 
 #include "gguf/reader.h"
 #include "support/random.h"
-#include "text/chat_format.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
-#include "text/vocab.h"
+#include "text/chat/chat_format.h"
+#include "text/chat/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/vocab.h"
 
 namespace carat::test {
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,11 +14,14 @@
 
 namespace carat::test {
 
-// The five members of the family, in the toy dimensions of the spec's appendix B.
+// The five members of the family, in dimensions so small that the reference executor runs a token in no time.
 enum class TinyKind { kE2B, kE4B, k12B, k26B, k31B };
 inline constexpr std::array kTinyKinds = {TinyKind::kE2B, TinyKind::kE4B, TinyKind::k12B, TinyKind::k26B,
                                           TinyKind::k31B};
 std::string_view tiny_name(TinyKind kind);  // "e2b", ...
+inline std::ostream& operator<<(std::ostream& out, TinyKind kind) { return out << tiny_name(kind); }
+// The same as the name of a test whose parameter is the kind.
+inline constexpr auto tiny_test_name = [](const auto& test) { return std::string(tiny_name(test.param)); };
 
 // Everything that decides the shape of a tiny model; a test may change any of it before drafting.
 struct TinyShape {
@@ -41,7 +45,7 @@ struct TinyShape {
   bool sliding(uint32_t layer) const { return layer % period != period - 1; }
 };
 
-// widths: 16 for the appendix's dimensions, 32 or 256 to make every input width of a matrix a multiple of that, as the
+// widths: 16 for the smallest dimensions, 32 or 256 to make every input width of a matrix a multiple of that, as the
 // quantised formats need.
 TinyShape tiny_shape(TinyKind kind, uint32_t widths = 16);
 

@@ -13,11 +13,11 @@
 #include <string>
 
 #include "gguf/reader.h"
-#include "text/grammar/json_schema.h"
 #include "text/grammar/matcher.h"
 #include "text/grammar/random_walk.h"
+#include "text/grammar/schema/json_schema.h"
 #include "text/grammar/schema_cases.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

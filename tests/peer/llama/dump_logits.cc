@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/executor_factory.h"
 #include "model/model.h"
+#include "runtime/executor_factory.h"
 
 namespace {
 
@@ -29,7 +29,7 @@ void dump(const std::string& path, const std::string& device, const std::string&
   // Smaller than the prompt, so that passes end in the middle of windows.
   options.chunk = options.outputs = 29;
   options.kv_format = kv->format;
-  const auto executor = engine::make_executor(engine::parse_device(device), model, options);
+  const auto executor = runtime::make_executor(runtime::parse_device(device), model, options);
   std::ofstream out(out_path, std::ios::binary);
   for (uint32_t first = 0; first < tokens.size(); first += options.chunk) {
     std::vector<exec::Row> rows;

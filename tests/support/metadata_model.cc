@@ -1,4 +1,4 @@
-#include "support/hollow_model.h"
+#include "support/metadata_model.h"
 
 #include <filesystem>
 #include <fstream>
