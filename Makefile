@@ -1,20 +1,23 @@
 # The usual ways to build, run and test carat on Debian 12. What is missing is installed first; see .ci/install-packages.
-#   make run [PROMPT="What is nginx?"] [MODEL=path.gguf]
+#   make run [PROMPT="What is nginx?"] [MODEL=path.gguf] [CUDA=1]
+#   make serve [MODEL=path.gguf] [PORT=8080]
 #   make test
 
-CARAT := build/release/src/cli/carat
 JOBS ?= $(shell nproc)
-SOURCES = find src tests bench fuzz -path '*/node_modules' -prune -o -type f \
+SOURCES = find src tests bench fuzz examples include -path '*/node_modules' -prune -o -type f \
   \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0
 
 # Recipes read these from the environment, so that any text in them is safe.
-export PROMPT MODEL
+export PROMPT MODEL CUDA JOBS PORT
 
-.PHONY: help build run test asan tsan fuzz format format-check install clean
+.PHONY: help build run serve test test-system asan tsan fuzz format format-check install clean
 
 help:
-	@echo 'make run            talk to the demo model; PROMPT="..." asks once, MODEL=path.gguf takes your model'
+	@echo 'make run            talk to the demo model; PROMPT="..." asks once, MODEL=path.gguf takes your model,'
+	@echo '                    CUDA=1 compiles for NVIDIA GPUs where no driver asks for it'
+	@echo 'make serve          serve the demo model to OpenAI, Anthropic and Ollama clients; MODEL=path.gguf takes yours'
 	@echo 'make test           build and run all tests, then each fuzz target for twenty seconds'
+	@echo 'make test-system    the tests that need a browser or daemons; installs them and starts no service'
 	@echo 'make asan, tsan     the tests with address+undefined or thread sanitizers'
 	@echo 'make format         format all sources; format-check only looks'
 	@echo 'make build          only build (build/release/src/cli/carat)'
@@ -25,21 +28,32 @@ build:
 	cmake --preset release
 	cmake --build --preset release --target carat -j $(JOBS)
 
-# Only words about the program itself on the screen: building is silent unless it fails.
+# Answers alone on standard output; what is being built, and for which devices, on standard error.
 run:
 	@.ci/install-packages build
-	@mkdir -p build
-	@{ cmake --preset release && cmake --build --preset release --target carat -j $(JOBS); } > build/run.log 2>&1 \
-	  || { cat build/run.log >&2; exit 1; }
-	@if [ -n "$$PROMPT" ]; then exec $(CARAT) run $${MODEL:+-m "$$MODEL"} -p "$$PROMPT"; \
-	  else exec $(CARAT) chat $${MODEL:+-m "$$MODEL"}; fi
+	@carat=$$(scripts/build_to_run.sh) || exit 1; \
+	if [ -n "$$PROMPT" ]; then exec "$$carat" run $${MODEL:+-m "$$MODEL"} -p "$$PROMPT"; \
+	  else exec "$$carat" chat $${MODEL:+-m "$$MODEL"}; fi
+
+serve:
+	@.ci/install-packages build
+	@carat=$$(scripts/build_to_run.sh) || exit 1; \
+	exec "$$carat" serve $${MODEL:+-m "$$MODEL"} $${PORT:+--port "$$PORT"}
 
 test:
 	@.ci/install-packages test
 	cmake --preset release
 	cmake --build --preset release -j $(JOBS)
-	ctest --test-dir build/release --output-on-failure --no-tests=error -j $(JOBS)
+	ctest --test-dir build/release --output-on-failure --no-tests=error -LE system -j $(JOBS)
 	$(MAKE) --no-print-directory fuzz
+
+# What these need does not belong on everybody's workstation: .ci/install-packages says what, and how to remove it.
+test-system:
+	@.ci/install-packages test
+	@.ci/install-packages test-system
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS) --target system_tests
+	ctest --test-dir build/release --output-on-failure --no-tests=error -L system -j $(JOBS)
 
 fuzz:
 	@.ci/install-packages test
@@ -51,7 +65,7 @@ asan tsan:
 	@.ci/install-packages test
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)
-	ctest --test-dir build/$@ --output-on-failure --no-tests=error -j $(JOBS)
+	ctest --test-dir build/$@ --output-on-failure --no-tests=error -LE system -j $(JOBS)
 
 format:
 	@$(SOURCES) | xargs -0 clang-format-14 -i

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/cpu/activations.h"
-#include "exec/cpu/instruction_set.h"
-#include "exec/cpu/matmul.h"
+#include "exec/cpu/matmul/activations.h"
+#include "exec/cpu/matmul/matmul.h"
+#include "exec/cpu/simd/instruction_set.h"
 #include "model/random_blocks.h"
 
 namespace carat::exec::cpu {
@@ -63,9 +63,21 @@ void attend(benchmark::State& state, const KernelTable& kernels, uint32_t querie
   const std::vector<uint32_t> positions(queries, kKeys - 1);
   std::vector<float> peaks(queries), totals(queries), outputs(size_t{queries} * hd);
   std::vector<float> scratch(size_t{kKeyBlock} * hd + kQueryTile * kKeyBlock);
-  const AttentionSpan span = {pointers.data(), positions.data(),    queries,       hd, kKeys, cache.data(),
-                              cache.data(),    quant::Format::kF16, kKeys,         0,  kKeys, peaks.data(),
-                              totals.data(),   outputs.data(),      scratch.data()};
+  const AttentionSpan span = {.queries = pointers.data(),
+                              .positions = positions.data(),
+                              .count = queries,
+                              .hd = hd,
+                              .window = kKeys,
+                              .keys = {cache.data(), nullptr},
+                              .values = {cache.data(), nullptr},
+                              .format = quant::Format::kF16,
+                              .begin = 0,
+                              .split = kKeys,
+                              .end = kKeys,
+                              .peaks = peaks.data(),
+                              .totals = totals.data(),
+                              .outputs = outputs.data(),
+                              .scratch = scratch.data()};
   for (auto _ : state) {
     kernels.attend(span);
     benchmark::DoNotOptimize(outputs.data());

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "gguf/reader.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace carat::text {
 namespace {
