@@ -89,6 +89,7 @@ TmuxSession::TmuxSession(const std::vector<std::string>& command, const Options&
   arguments.insert(arguments.end(), {"--", "sh", "-c", std::string(kKeepStatus), status_file()});
   arguments.insert(arguments.end(), command.begin(), command.end());
   tmux(arguments);
+  tmux({"pipe-pane", "exec cat > " + shell_word(folder_.file("written"))});
 }
 
 TmuxSession::~TmuxSession() {
@@ -162,6 +163,11 @@ std::string TmuxSession::screen() const { return capture({}); }
 std::string TmuxSession::transcript() const { return capture({"-J", "-S", "-"}); }
 
 std::string TmuxSession::coloured_screen() const { return capture({"-e"}); }
+
+std::string TmuxSession::written() const {
+  const std::string path = folder_.file("written");
+  return std::filesystem::exists(path) ? read_text(path) : std::string();
+}
 
 bool TmuxSession::is_running() const { return !std::filesystem::exists(status_file()); }
 

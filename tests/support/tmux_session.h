@@ -46,6 +46,8 @@ class TmuxSession {
   std::string transcript() const;
   // The screen with the escape sequences of its colours.
   std::string coloured_screen() const;
+  // All the program has written so far, as it wrote it: what was on the screen for a moment only is there, too.
+  std::string written() const;
 
   // Waits until the transcript satisfies the condition, or contains the text. Fails with the screen in its message.
   testing::AssertionResult wait_until(const std::function<bool(const std::string& transcript)>& condition,
