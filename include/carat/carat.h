@@ -109,7 +109,8 @@ CARAT_API carat_request* carat_complete(carat_engine* engine, const char* reques
                                         carat_error** error);
 
 /* The next event. Waits for it, at most `seconds`; negative: as long as it takes. NULL: there was none in time, or
- * there are no more (carat_is_done() tells which). Only for requests without `on_event`. */
+ * there are no more (carat_is_done() tells which), or there was no memory for it: it is still the next. Only for
+ * requests without `on_event`. */
 CARAT_API char* carat_next(carat_request* request, double seconds);
 /* Waits for the end of a request that has `on_event`. Returns whether it came within `seconds`. */
 CARAT_API int carat_wait(carat_request* request, double seconds);

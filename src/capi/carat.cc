@@ -194,11 +194,8 @@ carat_request* carat_complete(carat_engine* engine, const char* request, carat_e
 }
 
 char* carat_next(carat_request* request, double seconds) {
-  return guarded<char*>(nullptr, nullptr, [&]() -> char* {
-    if (request == nullptr) return nullptr;
-    const auto event = request->events->next(seconds);
-    return event ? copied(*event) : nullptr;
-  });
+  return guarded<char*>(nullptr, nullptr,
+                        [&]() -> char* { return request == nullptr ? nullptr : request->events->next(seconds); });
 }
 
 int carat_wait(carat_request* request, double seconds) {

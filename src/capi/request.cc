@@ -1,6 +1,9 @@
 #include "capi/request.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
 #include <utility>
 
 namespace carat::capi {
@@ -9,6 +12,18 @@ namespace {
 
 constexpr size_t kStreamBytes = size_t{256} << 10;
 constexpr std::string_view kData = "data: ";
+
+// What is told where there is no memory to say more.
+constexpr const char* kBrokenOff =
+    R"({"error":{"message":"out of memory while the answer was delivered","type":"server_error","param":null,"code":null}})";
+
+char* copied(const char* text, size_t bytes) {
+  auto* copy = static_cast<char*>(std::malloc(bytes + 1));
+  if (copy == nullptr) throw std::bad_alloc();
+  std::memcpy(copy, text, bytes);
+  copy[bytes] = '\0';
+  return copy;
+}
 
 // The data of one server-sent event; empty for comments and for OpenAI's mark of the end.
 std::string_view data_of(std::string_view event) {
@@ -28,13 +43,37 @@ std::shared_ptr<server::Exchange> RequestEvents::open(server::HttpRequest reques
 }
 
 // Whoever comes while another thread is at it, or from within a callback, leaves the work to the one who is.
-void RequestEvents::pump() {
+void RequestEvents::pump() noexcept {
   if (pumps_.fetch_add(1) > 0) return;
   unsigned done = 0;
   do {
     done = pumps_.load();
-    pump_once();
+    try {
+      pump_once();
+    } catch (...) {
+      give_up();
+    }
   } while (pumps_.fetch_sub(done) != done);
+}
+
+// There is no memory for an event: it must not be missing in silence.
+void RequestEvents::give_up() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_done_) return;
+    has_broken_off_ = !is_cancelled_;
+  }
+  leave();
+  end();
+}
+
+// Nobody wants anything more of the engine.
+void RequestEvents::leave() noexcept {
+  try {
+    exchange_->client_gone();
+  } catch (...) {
+    // There was no memory to tell the engine, which ends the request when it is complete.
+  }
 }
 
 void RequestEvents::pump_once() {
@@ -51,8 +90,10 @@ void RequestEvents::pump_once() {
       return end();
     case server::Exchange::Phase::kStreaming:
     case server::Exchange::Phase::kFinished:
-    case server::Exchange::Phase::kAbandoned:
       break;
+    case server::Exchange::Phase::kAbandoned:
+      take(output.bytes);
+      return give_up();
   }
   take(output.bytes);
   exchange_->sent();
@@ -85,12 +126,17 @@ void RequestEvents::hand_out(std::string event) {
   has_news_.notify_all();
 }
 
-void RequestEvents::end() {
+void RequestEvents::end() noexcept {
+  bool has_broken_off = false;
   {
     const std::lock_guard lock(mutex_);
     if (is_done_) return;
+    has_broken_off = has_broken_off_;
   }
-  if (on_event_ != nullptr) on_event_(nullptr, user_);
+  if (on_event_ != nullptr) {
+    if (has_broken_off) on_event_(kBrokenOff, user_);
+    on_event_(nullptr, user_);
+  }
   {
     const std::lock_guard lock(mutex_);
     is_done_ = true;
@@ -98,18 +144,23 @@ void RequestEvents::end() {
   has_news_.notify_all();
 }
 
-std::optional<std::string> RequestEvents::next(double seconds) {
-  std::optional<std::string> event;
+char* RequestEvents::next(double seconds) {
+  char* event = nullptr;
   {
     std::unique_lock lock(mutex_);
     const auto has_news = [this] { return !events_.empty() || is_done_; };
     if (seconds < 0.0) {
       has_news_.wait(lock, has_news);
     } else if (!has_news_.wait_for(lock, std::chrono::duration<double>(seconds), has_news)) {
-      return std::nullopt;
+      return nullptr;
     }
-    if (events_.empty()) return std::nullopt;
-    event = std::move(events_.front());
+    if (events_.empty()) {
+      if (!has_broken_off_) return nullptr;
+      event = copied(kBrokenOff, std::strlen(kBrokenOff));
+      has_broken_off_ = false;
+      return event;
+    }
+    event = copied(events_.front().data(), events_.front().size());
     events_.pop_front();
     if (!events_.empty() || is_done_) return event;
   }
@@ -130,7 +181,7 @@ bool RequestEvents::wait(double seconds) {
 
 bool RequestEvents::is_done() const {
   const std::lock_guard lock(mutex_);
-  return is_done_ && events_.empty();
+  return is_done_ && events_.empty() && (on_event_ != nullptr || !has_broken_off_);
 }
 
 void RequestEvents::cancel() {
@@ -140,7 +191,7 @@ void RequestEvents::cancel() {
     is_cancelled_ = true;
     events_.clear();
   }
-  exchange_->client_gone();
+  leave();
   // A callback hears of the end from whoever pumps: this call may come from within it.
   on_event_ != nullptr ? exchange_->abandon() : end();
 }

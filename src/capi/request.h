@@ -5,7 +5,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -24,8 +23,9 @@ class RequestEvents : public std::enable_shared_from_this<RequestEvents> {
   // Once, before anything else: an exchange for the request whose output comes here.
   std::shared_ptr<server::Exchange> open(server::HttpRequest request);
 
-  // Nothing: no event came in time, or there are no more. Seconds; negative: as long as it takes.
-  std::optional<std::string> next(double seconds);
+  // A copy that belongs to the caller, made with malloc(). Null: no event came in time, or there are no more. Seconds;
+  // negative: as long as it takes. Throws std::bad_alloc, and the event is still the next one.
+  char* next(double seconds);
   bool wait(double seconds);
   bool is_done() const;
   void cancel();
@@ -34,11 +34,13 @@ class RequestEvents : public std::enable_shared_from_this<RequestEvents> {
   // Of events that nobody has asked for; more are left to the exchange, which makes the engine wait.
   static constexpr size_t kMostEvents = 4096;
 
-  void pump();
+  void pump() noexcept;
   void pump_once();
+  void give_up() noexcept;
+  void leave() noexcept;
   void take(std::string_view bytes);
   void hand_out(std::string event);
-  void end();
+  void end() noexcept;
 
   const carat_event_fn on_event_;
   void* const user_;
@@ -52,6 +54,7 @@ class RequestEvents : public std::enable_shared_from_this<RequestEvents> {
   std::deque<std::string> events_;
   bool is_done_ = false;
   bool is_cancelled_ = false;
+  bool has_broken_off_ = false;  // kBrokenOff is the last event
 };
 
 }  // namespace carat::capi

@@ -1,6 +1,7 @@
 #include "engine/runner/runner.h"
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -179,14 +180,30 @@ void Runner::open_mail() {
 }
 
 void Runner::admit(Submission submission) {
-  const auto entry = std::make_shared<Entry>(*this, std::move(submission));
-  entries_.emplace(entry->id, entry);
   ++totals_.submitted;
+  std::shared_ptr<Entry> entry;
+  try {
+    entry = std::make_shared<Entry>(*this, submission);
+    // Twice: what is handed out may bring more. Nothing has to be allocated then.
+    touched_.reserve(2 * (entries_.size() + 1));
+    entries_.emplace(entry->id, entry);
+  } catch (const std::bad_alloc&) {
+    return tell_end(submission.id, *submission.sink, {.ending = Ending::kFailed, .failure = Failure::current()});
+  }
   try {
     engine_.submit(entry->sequence, entry);
-  } catch (const Error& error) {  // the engine was lost after the request had been accepted
-    entry->refusal = Failure::of(error);
+  } catch (...) {  // the engine was lost after the request had been accepted, or has no memory for it
+    entry->refusal = Failure::current();
     entry->on_end();
+  }
+}
+
+// The last word about a request that has no entry.
+void Runner::tell_end(RequestId id, RequestSink& sink, const RequestEnd& end) noexcept {
+  try {
+    sink.update({.id = id, .end = &end});
+  } catch (...) {
+    // Sinks take an end whatever happens; one that does not has nobody who listens.
   }
 }
 
@@ -269,26 +286,25 @@ void Runner::publish(bool is_idle) {
 }
 
 // The thread cannot go on, by a mistake of ours or for want of memory: everybody is told.
+// Nothing is allocated here but copies of the failure's words, which are short where memory is short.
 void Runner::abandon(const Failure& failure) {
-  std::vector<std::pair<RequestId, std::shared_ptr<RequestSink>>> left;
+  Mail mail;
   {
     const std::lock_guard lock(mailbox_);
     lost_ = failure;
-    for (const auto& [id, entry] : entries_) left.emplace_back(id, entry->sink);
-    for (const Mail* mail : {&taken_, &mail_}) {
-      for (const Submission& submission : mail->submissions) {
-        if (submission.sink) left.emplace_back(submission.id, submission.sink);
-      }
-    }
-    mail_.clear();
+    std::swap(mail, mail_);
   }
   const RequestEnd end{.ending = Ending::kFailed, .failure = failure};
-  for (const auto& [id, sink] : left) {
-    try {
-      sink->update({.id = id, .end = &end});
-    } catch (...) {
-      // The request is over, and this was the last word about it.
+  for (const auto& [id, entry] : entries_) tell_end(id, *entry->sink, end);
+  for (const Mail* unopened : {&taken_, &mail}) {
+    for (const Submission& submission : unopened->submissions) {
+      if (submission.sink) tell_end(submission.id, *submission.sink, end);
     }
+  }
+  try {
+    if (options_.after_updates) options_.after_updates();
+  } catch (...) {
+    // It may be what went wrong.
   }
   const std::lock_guard lock(shown_);
   snapshot_.state = RunnerState::kLost;

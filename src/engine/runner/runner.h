@@ -131,6 +131,7 @@ class Runner {
   bool take_mail(bool may_sleep);
   void open_mail();
   void admit(Submission submission);
+  static void tell_end(RequestId id, RequestSink& sink, const RequestEnd& end) noexcept;
   void touch(Entry& entry);
   void deliver();
   void hand_over(Entry& entry);

@@ -16,9 +16,9 @@ void Exchange::respond(Response response) {
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::kOpen) return;
-    phase_ = Phase::kWhole;
+    response.headers.insert(response.headers.end(), headers_.begin(), headers_.end());
     head_ = std::move(response);
-    head_.headers.insert(head_.headers.end(), headers_.begin(), headers_.end());
+    phase_ = Phase::kWhole;  // last: an answer has not begun where there was no memory for it
   }
   wake_();
 }
@@ -27,9 +27,9 @@ void Exchange::begin_stream(std::string_view content_type) {
   {
     const std::lock_guard lock(mutex_);
     if (phase_ != Phase::kOpen) return;
-    phase_ = Phase::kStreaming;
     head_.content_type = content_type;
     head_.headers = headers_;
+    phase_ = Phase::kStreaming;
   }
   wake_();
 }

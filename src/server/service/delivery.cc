@@ -1,6 +1,7 @@
 #include "server/service/delivery.h"
 
 #include <chrono>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -10,7 +11,17 @@ namespace carat::server {
 
 namespace {
 constexpr auto kTick = std::chrono::milliseconds(100);
+
+// One request that cannot go on, mostly for want of memory, is no reason to end the others.
+template <typename Work>
+void guarded(Generation& generation, double now, Work work) noexcept {
+  try {
+    work();
+  } catch (...) {
+    generation.give_up(now);
+  }
 }
+}  // namespace
 
 double Delivery::seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -31,9 +42,13 @@ void Delivery::add(std::shared_ptr<Generation> generation) {
   active_.emplace(generation->id(), std::move(generation));
 }
 
-void Delivery::has_news(std::shared_ptr<Generation> generation) {
+void Delivery::has_news(std::shared_ptr<Generation> generation) noexcept {
   const std::lock_guard lock(mutex_);
-  news_.push_back(std::move(generation));
+  try {
+    news_.push_back(std::move(generation));
+  } catch (const std::bad_alloc&) {
+    has_missed_ = true;
+  }
 }
 
 void Delivery::wake() {
@@ -81,28 +96,44 @@ void Delivery::stop() {
 void Delivery::run() {
   auto next_tick = std::chrono::steady_clock::now() + kTick;
   for (;;) {
-    std::vector<std::shared_ptr<Generation>> news;
-    std::vector<Problem> failures;
-    {
-      std::unique_lock lock(mutex_);
-      const auto is_due = [this] { return is_awake_ || is_stopped_; };
-      // Without requests there is nothing to look after.
-      if (active_.empty()) {
-        has_work_.wait(lock, is_due);
-      } else {
-        has_work_.wait_until(lock, next_tick, is_due);
-      }
-      if (is_stopped_) return;
-      is_awake_ = false;
-      news.swap(news_);
-      failures.swap(failures_);
-    }
-    take(news, seconds());
-    if (std::chrono::steady_clock::now() >= next_tick || !failures.empty()) {
-      look_after_all(failures);
-      next_tick = std::chrono::steady_clock::now() + kTick;
+    try {
+      if (!run_once(next_tick)) return;
+    } catch (const std::bad_alloc&) {
+      // What was to be looked at is looked for again, when there may be memory.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(mutex_);
+      is_awake_ = has_missed_ = true;
     }
   }
+}
+
+bool Delivery::run_once(std::chrono::steady_clock::time_point& next_tick) {
+  std::vector<std::shared_ptr<Generation>> news;
+  std::vector<Problem> failures;
+  {
+    std::unique_lock lock(mutex_);
+    const auto is_due = [this] { return is_awake_ || is_stopped_; };
+    // Without requests there is nothing to look after.
+    if (active_.empty()) {
+      has_work_.wait(lock, is_due);
+    } else {
+      has_work_.wait_until(lock, next_tick, is_due);
+    }
+    if (is_stopped_) return false;
+    is_awake_ = false;
+    news.swap(news_);
+    if (has_missed_) {
+      for (const auto& [id, generation] : active_) news.push_back(generation);
+      has_missed_ = false;
+    }
+    failures.swap(failures_);
+  }
+  take(news, seconds());
+  if (std::chrono::steady_clock::now() >= next_tick || !failures.empty()) {
+    look_after_all(failures);
+    next_tick = std::chrono::steady_clock::now() + kTick;
+  }
+  return true;
 }
 
 void Delivery::look_after_all(const std::vector<Problem>& failures) {
@@ -113,9 +144,11 @@ void Delivery::look_after_all(const std::vector<Problem>& failures) {
   }
   const double now = seconds();
   for (const auto& generation : all) {
-    for (const Problem& problem : failures) generation->fail(problem, now);
-    generation->tick(now);
-    generation->flush();
+    guarded(*generation, now, [&] {
+      for (const Problem& problem : failures) generation->fail(problem, now);
+      generation->tick(now);
+      generation->flush();
+    });
   }
   remove_ended(all);
   std::vector<SlotFigures> slots;
@@ -125,8 +158,8 @@ void Delivery::look_after_all(const std::vector<Problem>& failures) {
 }
 
 void Delivery::take(const std::vector<std::shared_ptr<Generation>>& news, double now) {
-  for (const auto& generation : news) generation->deliver(now);
-  for (const auto& generation : news) generation->flush();
+  for (const auto& generation : news) guarded(*generation, now, [&] { generation->deliver(now); });
+  for (const auto& generation : news) guarded(*generation, now, [&] { generation->flush(); });
   remove_ended(news);
 }
 
@@ -137,7 +170,11 @@ void Delivery::remove_ended(const std::vector<std::shared_ptr<Generation>>& gene
       const std::lock_guard lock(mutex_);
       if (active_.erase(generation->id()) == 0) continue;
     }
-    ended_(*generation);
+    try {
+      ended_(*generation);
+    } catch (const std::bad_alloc&) {
+      // It is over all the same, and is missing in the figures.
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -30,7 +31,7 @@ class Delivery {
 
   // Any thread.
   void add(std::shared_ptr<Generation> generation);
-  void has_news(std::shared_ptr<Generation> generation);
+  void has_news(std::shared_ptr<Generation> generation) noexcept;
   void wake();
   std::shared_ptr<Generation> find(const std::string& id) const;  // null: there is none, or it is over
   size_t count() const;
@@ -42,6 +43,7 @@ class Delivery {
 
  private:
   void run();
+  bool run_once(std::chrono::steady_clock::time_point& next_tick);  // false: it was stopped
   void take(const std::vector<std::shared_ptr<Generation>>& news, double now);
   void look_after_all(const std::vector<Problem>& failures);
   void remove_ended(const std::vector<std::shared_ptr<Generation>>& generations);
@@ -54,7 +56,8 @@ class Delivery {
   std::unordered_map<std::string, std::shared_ptr<Generation>> active_;
   std::vector<Problem> failures_;  // to be told to all
   std::vector<SlotFigures> slots_;
-  bool is_awake_ = false;  // somebody has woken the thread
+  bool is_awake_ = false;    // somebody has woken the thread
+  bool has_missed_ = false;  // there was no memory to say whose news there is: anybody may have some
   bool is_stopped_ = false;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -79,20 +80,30 @@ class Generation::Sink : public engine::RequestSink {
       const std::lock_guard lock(generation_->inbox_mutex_);
       Inbox& inbox = generation_->inboxes_[choice_];
       inbox.has_news = true;
-      inbox.tokens.insert(inbox.tokens.end(), update.tokens.begin(), update.tokens.end());
-      inbox.logprobs.insert(inbox.logprobs.end(), update.logprobs.begin(), update.logprobs.end());
-      inbox.has_started = update.has_started;
-      inbox.queue_seconds = update.queue_seconds;
-      inbox.processed = update.prompt_processed;
-      inbox.shared = update.prompt_shared;
-      inbox.reused = update.prompt_reused;
-      inbox.prompt_seconds = update.prompt_seconds;
-      if (update.end != nullptr) inbox.end = *update.end;
+      try {
+        put(update, inbox);
+      } catch (const std::bad_alloc&) {
+        // The runner ends a request whose sink throws. The end itself is told whatever else is lost.
+        if (update.end == nullptr) throw;
+        inbox.end = engine::RequestEnd{.ending = engine::Ending::kFailed};
+      }
     }
     generation_->host_.has_news(generation_);
   }
 
  private:
+  static void put(const engine::RequestUpdate& update, Inbox& inbox) {
+    inbox.tokens.insert(inbox.tokens.end(), update.tokens.begin(), update.tokens.end());
+    inbox.logprobs.insert(inbox.logprobs.end(), update.logprobs.begin(), update.logprobs.end());
+    inbox.has_started = update.has_started;
+    inbox.queue_seconds = update.queue_seconds;
+    inbox.processed = update.prompt_processed;
+    inbox.shared = update.prompt_shared;
+    inbox.reused = update.prompt_reused;
+    inbox.prompt_seconds = update.prompt_seconds;
+    if (update.end != nullptr) inbox.end = *update.end;
+  }
+
   std::shared_ptr<Generation> generation_;
   uint32_t choice_;
 };
@@ -163,6 +174,8 @@ void Generation::submit() {
     } catch (const Error& error) {
       refused.failure = engine::Failure::of(error);
       refused.ending = error.code() == ErrorCode::kInterrupted ? engine::Ending::kInterrupted : engine::Ending::kFailed;
+    } catch (...) {
+      refused.ending = engine::Ending::kFailed;
     }
     {
       const std::lock_guard inbox_lock(inbox_mutex_);
@@ -171,8 +184,10 @@ void Generation::submit() {
     }
     host_.has_news(shared_from_this());
   }
-  if (is_paused_) {
-    for (const engine::RequestId id : ids_) host_.runner().pause(id);
+  try {
+    for (size_t i = 0; is_paused_ && i < ids_.size(); ++i) host_.runner().pause(ids_[i]);
+  } catch (...) {
+    // It runs, and what nobody reads yet is kept.
   }
   host_.wake_delivery();
 }
@@ -208,13 +223,24 @@ void Generation::resume() {
 
 void Generation::deliver(double now) {
   std::vector<std::pair<uint32_t, Inbox>> news;
+  news.reserve(choices_.size());
   {
     const std::lock_guard lock(inbox_mutex_);
     for (uint32_t i = 0; i < inboxes_.size(); ++i) {
       if (inboxes_[i].has_news) news.emplace_back(i, std::exchange(inboxes_[i], {}));
     }
   }
-  for (auto& [index, inbox] : news) take(choices_[index], std::move(inbox), now);
+  try {
+    for (auto& [index, inbox] : news) take(choices_[index], std::move(inbox), now);
+  } catch (...) {
+    // What the engine has let go of is not waited for.
+    for (auto& [index, inbox] : news) {
+      if (!inbox.end || choices_[index].end) continue;
+      --running_;
+      choices_[index].end = std::move(inbox.end);
+    }
+    throw;
+  }
   write_events();
   const bool has_ended =
       std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.end || c.is_cut; });
@@ -466,7 +492,14 @@ void Generation::write_events() {
   }
   for (const Event& event : events_) {
     waits_for_more_ = waits_for_more_ && std::holds_alternative<Started>(event);
-    reply_->on(event, bytes_);
+    const size_t before = bytes_.size();
+    try {
+      reply_->on(event, bytes_);
+    } catch (...) {
+      bytes_.resize(before);  // no half events
+      events_.clear();
+      throw;
+    }
   }
   events_.clear();
 }
@@ -474,9 +507,10 @@ void Generation::write_events() {
 // A stream's head goes out with the first token, or to keep the connection alive. What fails or dies before that has
 // sent nothing, so that a balancer or the client's library can ask another server.
 void Generation::begin_stream() {
-  if (std::exchange(has_stream_, true)) return;
+  if (has_stream_) return;
   for (auto& [name, value] : reply_->headers()) exchange_->add_header(name, value);
   exchange_->begin_stream(reply_->stream_type());
+  has_stream_ = true;
 }
 
 void Generation::flush() {
@@ -510,6 +544,28 @@ void Generation::fail(Problem problem, double now) {
   if (reply_->is_streamed() && (has_stream_ || reply_->streams_failure(problem))) begin_stream();
   reply_->on(Failed{std::move(problem)}, bytes_);
   close(now);
+}
+
+void Generation::give_up(double now) noexcept {
+  host_.has_news(shared_from_this());  // what is still in the inbox may be the end
+  const bool was_closed = is_closed_;
+  try {
+    fail({.refusal = Refusal::kFailed, .message = "out of memory while the answer was delivered"}, now);
+    if (!was_closed) return;
+  } catch (...) {
+    // Not even that: the client sees that its answer breaks off.
+  }
+  is_closed_ = true;
+  status_ = status_of(Refusal::kFailed);
+  ended_ = now;
+  try {
+    leave_queue();
+    exchange_->abandon();
+    resume();
+    cancel();
+  } catch (...) {
+    // The engine ends it when it is complete.
+  }
 }
 
 // The client gets the end of its answer. The engine may still have to let go of some of it.

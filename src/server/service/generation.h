@@ -88,6 +88,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void tick(double now);  // several times a second
   // Ends the request with an error, unless it has ended.
   void fail(Problem problem, double now);
+  // The same where something was thrown in the middle of the functions above, as far as there is memory for it.
+  void give_up(double now) noexcept;
   // Everything is over: the client has the end, and the engine has let go of it.
   bool is_over() const { return is_closed_ && running_ == 0; }
   GenerationSummary summary() const;

@@ -70,10 +70,17 @@ void Service::generate(std::shared_ptr<Exchange> exchange, const GenerationRoute
   if (const auto problem = refusal()) return refuse(*exchange, route, *problem, arrived);
   enter_queue(0);
   metrics_.enter(ServiceStage::kPreparing);
-  const bool is_taken = waiting_ <= options_.max_queue && pool_.post([this, exchange, &route, arrived] {
+  bool is_taken = false;
+  try {
+    is_taken = waiting_ <= options_.max_queue && pool_.post([this, exchange, &route, arrived] {
+      metrics_.leave(ServiceStage::kPreparing);
+      prepare(exchange, route, arrived);
+    });
+  } catch (...) {  // no memory to put it into a queue
     metrics_.leave(ServiceStage::kPreparing);
-    prepare(exchange, route, arrived);
-  });
+    left_queue(0);
+    throw;
+  }
   if (is_taken) return;
   metrics_.leave(ServiceStage::kPreparing);
   left_queue(0);
@@ -85,17 +92,18 @@ void Service::generate(std::shared_ptr<Exchange> exchange, const GenerationRoute
 }
 
 void Service::prepare(const std::shared_ptr<Exchange>& exchange, const GenerationRoute& route, double arrived) {
+  // Whatever leaves this function early has not left the queue yet.
   try {
     // Since it was taken the server may have begun to go away.
     if (auto problem = refusal()) throw ApiError(*std::move(problem));
     if (exchange->is_gone()) {
-      left_queue(0);
-      return say(*exchange, route, 499, Delivery::seconds() - arrived);
+      say(*exchange, route, 499, Delivery::seconds() - arrived);
+      return left_queue(0);
     }
     start(exchange, route, route.read(exchange->request().body), arrived);
   } catch (...) {
     left_queue(0);
-    refuse(*exchange, route, problem_of_current_exception(), arrived);
+    refuse_for_exception(*exchange, route, arrived);
   }
 }
 
@@ -105,10 +113,10 @@ void Service::start(const std::shared_ptr<Exchange>& exchange, const GenerationR
   if (request.answer_at_once) {
     const ReplyIdentity identity{random_id(route.id_prefix), unix_seconds(), exchange->request().id};
     Response response = request.answer_at_once(facts_, identity);
-    left_queue(0);
     const unsigned status = response.status;
     exchange->respond(std::move(response));
-    return say(*exchange, route, status, Delivery::seconds() - arrived);
+    say(*exchange, route, status, Delivery::seconds() - arrived);
+    return left_queue(0);
   }
   if (options_.strict_model && !matches_model(wishes.model, facts_)) {
     throw ApiError(
@@ -133,11 +141,11 @@ void Service::start(const std::shared_ptr<Exchange>& exchange, const GenerationR
     if (!setup.reply->is_streamed() || !setup.reply->streams_failure(error.problem())) throw;
     std::string bytes;
     setup.reply->on(Failed{error.problem()}, bytes);
-    left_queue(0);
     exchange->begin_stream(setup.reply->stream_type());
     exchange->append(bytes);
     exchange->finish();
-    return say(*exchange, route, status_of(error.problem().refusal), Delivery::seconds() - arrived);
+    say(*exchange, route, status_of(error.problem().refusal), Delivery::seconds() - arrived);
+    return left_queue(0);
   }
   setup.request = std::move(wishes);
   const auto generation = std::make_shared<Generation>(static_cast<GenerationHost&>(*this), std::move(setup));
@@ -150,14 +158,19 @@ void Service::start(const std::shared_ptr<Exchange>& exchange, const GenerationR
                     .message = fmt::format("prompts of {} tokens are waiting already", before),
                     .retry_after = retry_seconds()});
   }
-  const std::weak_ptr<Generation> weak = generation;
-  exchange->on_drained([weak] {
-    if (const auto alive = weak.lock()) alive->resume();
-  });
-  delivery_.add(generation);
-  exchange->on_gone([weak] {
-    if (const auto alive = weak.lock()) alive->cancel();
-  });
+  try {
+    const std::weak_ptr<Generation> weak = generation;
+    exchange->on_drained([weak] {
+      if (const auto alive = weak.lock()) alive->resume();
+    });
+    exchange->on_gone([weak] {
+      if (const auto alive = weak.lock()) alive->cancel();
+    });
+    delivery_.add(generation);
+  } catch (...) {
+    waiting_tokens_ -= tokens;
+    throw;
+  }
   generation->submit();
 }
 
@@ -170,7 +183,7 @@ void Service::answer(std::shared_ptr<Exchange> exchange, const GenerationRoute& 
       exchange->respond(std::move(response));
       say(*exchange, route, status, Delivery::seconds() - arrived);
     } catch (...) {
-      refuse(*exchange, route, problem_of_current_exception(), arrived);
+      refuse_for_exception(*exchange, route, arrived);
     }
   });
   if (is_taken) return;
@@ -209,7 +222,11 @@ void Service::finish(double most_seconds) {
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); };
   while (!is_idle() && !is_time_over(most_seconds)) pause();
   while (!is_idle() && !is_time_over(most_seconds + kMostSecondsToEnd)) {
-    delivery_.fail_all({.refusal = Refusal::kDraining, .message = "the server is shutting down", .retry_after = 1.0});
+    try {
+      delivery_.fail_all({.refusal = Refusal::kDraining, .message = "the server is shutting down", .retry_after = 1.0});
+    } catch (const std::bad_alloc&) {
+      // It is said until all have ended.
+    }
     pause();
   }
 }
@@ -235,6 +252,15 @@ void Service::refuse(Exchange& exchange, const GenerationRoute& route, const Pro
   const unsigned status = response.status;
   exchange.respond(std::move(response));
   say(exchange, route, status, Delivery::seconds() - arrived);
+}
+
+// In a handler. An exchange is always answered: where not even an error can be written, by its end.
+void Service::refuse_for_exception(Exchange& exchange, const GenerationRoute& route, double arrived) {
+  try {
+    refuse(exchange, route, problem_of_current_exception(), arrived);
+  } catch (...) {
+    exchange.abandon();
+  }
 }
 
 void Service::say(const Exchange& exchange, const GenerationRoute& route, unsigned status, double seconds) {

@@ -77,6 +77,7 @@ class Service : private GenerationHost {
              double arrived);
   void enter_queue(uint32_t prompt_tokens);
   void refuse(Exchange& exchange, const GenerationRoute& route, const Problem& problem, double arrived);
+  void refuse_for_exception(Exchange& exchange, const GenerationRoute& route, double arrived);
   void say(const Exchange& exchange, const GenerationRoute& route, unsigned status, double seconds);
   std::optional<Problem> refusal() const;
   double retry_seconds() const;

@@ -51,7 +51,11 @@ void WorkPool::work() {
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    job();
+    try {
+      job();
+    } catch (...) {
+      // A job tells whoever waits for it what went wrong; what it could not even tell must not end the process.
+    }
   }
 }
 
