@@ -3,7 +3,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "exec/cuda/device/check.h"
+#include "exec/cuda/kernels/gemm/cublaslt_library.h"
 #include "exec/cuda/kernels/gemm/gemm.h"
 #include "exec/cuda/kernels/gemm/hopper/wgmma_gemm.h"
 
@@ -29,6 +31,12 @@ std::optional<GpuFacts> query_gpu(std::string* why) {
   if (status != cudaSuccess || count == 0) {
     if (why != nullptr) *why = no_gpu_reason(status);
     cudaGetLastError();
+    return std::nullopt;
+  }
+  try {
+    cublaslt();
+  } catch (const Error& error) {
+    if (why != nullptr) *why = error.what();
     return std::nullopt;
   }
   int device = 0;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "exec/cuda/device/check.h"
 #include "exec/cuda/device/stream.h"
+#include "exec/cuda/kernels/gemm/cublaslt_library.h"
 
 namespace carat::cuda {
 
@@ -18,7 +19,7 @@ constexpr size_t kRowScalesSince = 120900;  // cuBLAS 12.9
 
 void check_blas(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) {
-    fail(ErrorCode::kDevice, "cuBLASLt error in {}: {}", what, cublasLtGetStatusString(status));
+    fail(ErrorCode::kDevice, "cuBLASLt error in {}: {}", what, cublaslt().get_status_string(status));
   }
 }
 
@@ -36,7 +37,7 @@ cudaDataType_t type_of(GemmElement element) {
 
 template <typename T>
 void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  check_blas(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value), "describing a product");
+  check_blas(cublaslt().desc_set_attribute(product, attribute, &value, sizeof value), "describing a product");
 }
 
 void set_row_scales([[maybe_unused]] cublasLtMatmulDesc_t product) {
@@ -56,45 +57,45 @@ bool capturing(cudaStream_t stream) {
 }  // namespace
 
 bool library_has_row_scaled_fp8() {
-  return CUBLAS_VERSION >= kRowScalesSince && cublasLtGetVersion() >= kRowScalesSince;
+  return CUBLAS_VERSION >= kRowScalesSince && cublaslt().get_version() >= kRowScalesSince;
 }
 
 Gemm::Gemm(size_t workspace_bytes) : workspace_(workspace_bytes, "matrix product workspace") {
-  check_blas(cublasLtCreate(&handle_), "creating a handle");
-  check_blas(cublasLtMatmulPreferenceCreate(&preference_), "creating a preference");
-  check_blas(cublasLtMatmulPreferenceSetAttribute(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                  &workspace_bytes, sizeof workspace_bytes),
+  check_blas(cublaslt().create(&handle_), "creating a handle");
+  check_blas(cublaslt().preference_create(&preference_), "creating a preference");
+  check_blas(cublaslt().preference_set_attribute(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                 &workspace_bytes, sizeof workspace_bytes),
              "setting the workspace");
 }
 
 Gemm::~Gemm() {
   for (auto& [product, prepared] : prepared_) destroy(prepared);
-  if (preference_ != nullptr) cublasLtMatmulPreferenceDestroy(preference_);
-  if (handle_ != nullptr) cublasLtDestroy(handle_);
+  if (preference_ != nullptr) cublaslt().preference_destroy(preference_);
+  if (handle_ != nullptr) cublaslt().destroy(handle_);
 }
 
 void Gemm::destroy(Prepared& prepared) noexcept {
-  if (prepared.product != nullptr) cublasLtMatmulDescDestroy(prepared.product);
+  if (prepared.product != nullptr) cublaslt().desc_destroy(prepared.product);
   for (const cublasLtMatrixLayout_t layout : {prepared.w, prepared.a, prepared.out}) {
-    if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    if (layout != nullptr) cublaslt().layout_destroy(layout);
   }
 }
 
 GemmMachine Gemm::machine(const std::string& gpu) const {
   int driver = 0;
   check(cudaDriverGetVersion(&driver), "reading the driver's version");
-  return {gpu, static_cast<uint64_t>(driver), cublasLtGetVersion(), workspace_.bytes()};
+  return {gpu, static_cast<uint64_t>(driver), cublaslt().get_version(), workspace_.bytes()};
 }
 
 // cuBLAS is column-major: our row-major out[m, n] is its n x m matrix W' A with W' = w transposed.
 void Gemm::describe(const GemmProduct& product, Prepared& prepared) {
   const cudaDataType_t in = type_of(product.in), out = type_of(product.out);
-  check_blas(cublasLtMatmulDescCreate(&prepared.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  check_blas(cublaslt().desc_create(&prepared.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   set(prepared.product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set(prepared.product, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
-  check_blas(cublasLtMatrixLayoutCreate(&prepared.w, in, product.k, product.n, product.k), "describing a matrix");
-  check_blas(cublasLtMatrixLayoutCreate(&prepared.a, in, product.k, product.m, product.k), "describing a matrix");
-  check_blas(cublasLtMatrixLayoutCreate(&prepared.out, out, product.n, product.m, product.n), "describing a matrix");
+  check_blas(cublaslt().layout_create(&prepared.w, in, product.k, product.n, product.k), "describing a matrix");
+  check_blas(cublaslt().layout_create(&prepared.a, in, product.k, product.m, product.k), "describing a matrix");
+  check_blas(cublaslt().layout_create(&prepared.out, out, product.n, product.m, product.n), "describing a matrix");
   if (product.in != GemmElement::kE4M3) return;
   set_row_scales(prepared.product);
   // Some address, until a launch says which: without one the ranking takes the scales for left out.
@@ -109,8 +110,8 @@ bool Gemm::take_remembered(const GemmProduct& product, Prepared& prepared) {
   if (found == remembered_.end()) return false;
   prepared.algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(found->second);
   cublasLtMatmulHeuristicResult_t result{};
-  return cublasLtMatmulAlgoCheck(handle_, prepared.product, prepared.w, prepared.a, prepared.out, prepared.out,
-                                 &prepared.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+  return cublaslt().algo_check(handle_, prepared.product, prepared.w, prepared.a, prepared.out, prepared.out,
+                               &prepared.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= workspace_.bytes();
 }
 
@@ -135,7 +136,7 @@ cublasLtMatmulAlgo_t Gemm::first_of_ranking(const GemmProduct& product, const Pr
     fail(ErrorCode::kUnsupported,
          "cuBLASLt {} has no algorithm for a product of {} x {} x {} in e4m3 with scales of rows; leave --kernels "
          "gemm=fp8 out",
-         cublasLtGetVersion(), product.m, product.n, product.k);
+         cublaslt().get_version(), product.m, product.n, product.k);
   }
   fail(ErrorCode::kUnsupported, "cuBLASLt has no algorithm for a product of {} x {} x {}", product.m, product.n,
        product.k);
@@ -145,8 +146,8 @@ std::vector<cublasLtMatmulAlgo_t> Gemm::candidates(const Prepared& prepared, int
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, prepared.product, prepared.w, prepared.a, prepared.out, prepared.out,
-                                     preference_, count, results.data(), &found);
+      cublaslt().algo_get_heuristic(handle_, prepared.product, prepared.w, prepared.a, prepared.out, prepared.out,
+                                    preference_, count, results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_blas(status, "ranking algorithms");
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -161,9 +162,9 @@ cublasStatus_t Gemm::try_launch(const GemmProduct& product, const Prepared& prep
     set(prepared.product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.a_scales);
   }
   const float one = 1.0f, zero = 0.0f;
-  return cublasLtMatmul(handle_, prepared.product, &one, operands.w, prepared.w, operands.a, prepared.a, &zero,
-                        operands.out, prepared.out, operands.out, prepared.out, &algorithm, workspace_.data(),
-                        workspace_.bytes(), stream);
+  return cublaslt().matmul(handle_, prepared.product, &one, operands.w, prepared.w, operands.a, prepared.a, &zero,
+                           operands.out, prepared.out, operands.out, prepared.out, &algorithm, workspace_.data(),
+                           workspace_.bytes(), stream);
 }
 
 void Gemm::launch(const GemmProduct& product, const Operands& operands, cudaStream_t stream) {
