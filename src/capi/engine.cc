@@ -1,9 +1,12 @@
 #include "capi/engine.h"
 
+#include <dlfcn.h>
 #include <spdlog/sinks/base_sink.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -94,8 +97,18 @@ Options read_options(std::string_view json, const model::Config& config) {
   return options;
 }
 
+// Adds the models that were installed with the library, which may be elsewhere than the program it is part of.
+void add_installed_models(hub::LookupPlaces& places) {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&carat_open), &info) == 0 || info.dli_fname == nullptr) return;
+  std::error_code ignored;
+  const auto library = std::filesystem::weakly_canonical(info.dli_fname, ignored);
+  places.model_folders.push_back((library.parent_path() / CARAT_MODELS_FROM_LIBRARY).lexically_normal());
+}
+
 std::string path_of(const char* model) {
-  const hub::LookupPlaces places = runtime::lookup_places();
+  hub::LookupPlaces places = runtime::lookup_places();
+  add_installed_models(places);
   return model == nullptr ? runtime::demo_model(places) : hub::find_model(model, places).path;
 }
 
@@ -123,7 +136,11 @@ EmbeddedEngine::EmbeddedEngine(const char* model, std::string_view json, const c
 }
 
 EmbeddedEngine::~EmbeddedEngine() {
-  service_->refuse_new({.refusal = server::Refusal::kDraining, .message = "the engine was closed"});
+  try {
+    service_->refuse_new({.refusal = server::Refusal::kDraining, .message = "the engine was closed"});
+  } catch (const std::bad_alloc&) {
+    // Nobody may ask it for anything new now; there is no memory for saying so to who does.
+  }
   service_->finish(0.0);
 }
 

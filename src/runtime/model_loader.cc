@@ -20,7 +20,9 @@ hub::LookupPlaces lookup_places() {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   if (!program.empty()) places.model_folders.push_back(program.parent_path().parent_path() / "share/carat/models");
-  places.model_folders.push_back(std::filesystem::path(CARAT_SOURCE_DIR) / "models");
+#ifdef CARAT_SOURCE_MODELS
+  places.model_folders.emplace_back(CARAT_SOURCE_MODELS);
+#endif
   places.cache_folders = hub::cache_folders(hub::process_environment());
   return places;
 }
