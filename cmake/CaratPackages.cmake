@@ -5,7 +5,7 @@ if(NOT CARAT_PACKAGES)
 endif()
 include(GNUInstallDirs)
 find_program(CARAT_GZIP gzip REQUIRED)
-set(CARAT_MAINTAINER "carat contributors <maintainers@carat.dev>" CACHE STRING "Maintainer named in the packages")
+set(CARAT_MAINTAINER "carat contributors <maintainers@carat.example>" CACHE STRING "Maintainer named in the packages")
 
 # A package with device code is newer than one without of the same version, so that one can replace the other.
 set(DEB_REVISION 1)
@@ -46,17 +46,18 @@ endforeach()
 install(FILES ${made}/carat.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 
 # One text for the unit and for its instances.
-function(carat_unit name port)
+function(carat_unit name port ports)
   cmake_parse_arguments(arg "" "ON_ONE_GPU;OR_INSTANCE;AT;OF_GPU;INSTANCE_ENVIRONMENT;INSTANCE_FILE;FOLDER" "" ${ARGN})
   foreach(word ON_ONE_GPU OR_INSTANCE AT OF_GPU INSTANCE_ENVIRONMENT INSTANCE_FILE FOLDER)
     set(${word} "${arg_${word}}")
   endforeach()
   set(PORT ${port})
+  set(PORTS ${ports})
   configure_file(${CMAKE_SOURCE_DIR}/deploy/systemd/carat.service.in ${made}/${name} @ONLY)
   install(FILES ${made}/${name} DESTINATION /lib/systemd/system COMPONENT program)
 endfunction()
-carat_unit(carat.service 8080)
-carat_unit(carat@.service 808%i ON_ONE_GPU " on one of several GPUs: carat@0 to carat@9" OR_INSTANCE " and carat-N" AT "@N"
+carat_unit(carat.service 8080 8080)
+carat_unit(carat@.service 808%i 8080-8089 ON_ONE_GPU " on one of several GPUs: carat@0 to carat@9" OR_INSTANCE " and carat-N" AT "@N"
   OF_GPU " on GPU %i" INSTANCE_ENVIRONMENT " CUDA_VISIBLE_DEVICES=%i" INSTANCE_FILE "EnvironmentFile=-/etc/default/carat-%i
 " FOLDER "-%i")
 install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/carat.default RENAME carat DESTINATION /etc/default COMPONENT program)

@@ -20,9 +20,7 @@ hub::LookupPlaces lookup_places() {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   if (!program.empty()) places.model_folders.push_back(program.parent_path().parent_path() / "share/carat/models");
-#ifdef CARAT_SOURCE_MODELS
-  places.model_folders.emplace_back(CARAT_SOURCE_MODELS);
-#endif
+  places.model_folders.emplace_back(CARAT_MODELS);
   places.cache_folders = hub::cache_folders(hub::process_environment());
   return places;
 }
