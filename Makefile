@@ -9,8 +9,9 @@ SOURCES = find src tests bench fuzz examples include -path '*/node_modules' -pru
 
 # Recipes read these from the environment, so that any text in them is safe.
 export PROMPT MODEL CUDA JOBS PORT
+PACKAGE_PRESET = $(if $(filter 0,$(CUDA)),package-cpu,package)
 
-.PHONY: help build run serve test test-system asan tsan fuzz format format-check install clean
+.PHONY: help build run serve test test-system asan tsan fuzz format format-check install deb clean
 
 help:
 	@echo 'make run            talk to the demo model; PROMPT="..." asks once, MODEL=path.gguf takes your model,'
@@ -22,6 +23,7 @@ help:
 	@echo 'make format         format all sources; format-check only looks'
 	@echo 'make build          only build (build/release/src/cli/carat)'
 	@echo 'make install        install below PREFIX (default /usr/local)'
+	@echo 'make deb            Debian packages in build/package/deb; CUDA=0 leaves the GPUs out (build/package-cpu/deb)'
 
 build:
 	@.ci/install-packages build
@@ -51,6 +53,7 @@ test:
 test-system:
 	@.ci/install-packages test
 	@.ci/install-packages test-system
+	@.ci/install-packages package
 	cmake --preset release
 	cmake --build --preset release -j $(JOBS) --target system_tests
 	ctest --test-dir build/release --output-on-failure --no-tests=error -L system -j $(JOBS)
@@ -78,6 +81,14 @@ format-check:
 install: build
 	cmake --build --preset release -j $(JOBS)
 	cmake --install build/release --prefix "$${PREFIX:-/usr/local}"
+
+# One package for machines with and without GPUs where nvcc is found: docs/deploy.md has what that costs.
+deb:
+	@.ci/install-packages package
+	cmake --preset $(PACKAGE_PRESET)
+	cmake --build --preset $(PACKAGE_PRESET) -j $(JOBS)
+	cd build/$(PACKAGE_PRESET) && rm -rf deb && cpack
+	@ls build/$(PACKAGE_PRESET)/deb/*.deb
 
 clean:
 	rm -rf build
