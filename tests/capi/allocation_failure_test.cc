@@ -53,7 +53,8 @@ struct Answer {
   std::string text() const {
     std::string all;
     for (const std::string& event : events) {
-      for (const json& choice : json::parse(event)["choices"]) {
+      const json parsed = json::parse(event);
+      for (const json& choice : parsed["choices"]) {
         all += choice.contains("delta") ? choice["delta"].value("content", "") : choice["message"].value("content", "");
       }
     }

@@ -27,6 +27,10 @@ void* operator new(size_t bytes) {
   throw std::bad_alloc();
 }
 void* operator new[](size_t bytes) { return operator new(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return must_fail() ? nullptr : std::malloc(std::max<size_t>(bytes, 1));
+}
+void* operator new[](size_t bytes, const std::nothrow_t& tag) noexcept { return operator new(bytes, tag); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
