@@ -1,5 +1,5 @@
 # One static library per folder. CARAT_LAYERS is the allowed direction: a folder may link only folders before it.
-set(CARAT_LAYERS base gguf quant text model exec engine hub runtime chat server capi cli)
+set(CARAT_LAYERS base gguf quant text model exec engine hub runtime chat server batch capi cli)
 
 # carat_library(folder SOURCES ... [LINKS ...]): the library carat_<folder>, linking only lower layers.
 function(carat_library name)

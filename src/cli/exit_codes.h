@@ -19,6 +19,7 @@ enum ExitCode : int {
   kContextIsFull = 12,
   kLoopDetected = 13,
   kCallsPending = 14,  // the model waits for the results of its tool calls
+  kLinesFailed = 15,   // a batch is done, and some of its lines failed
   kInternalError = 70,
   kStopped = 130,  // what a shell reports for a program that Ctrl-C ended
 };

@@ -80,6 +80,7 @@ int main(int count, char** values) {
     add_chat_command(app);
     add_run_command(app);
     add_serve_command(app);
+    add_batch_command(app);
     add_info_command(app);
     add_tokenize_command(app);
     add_bench_command(app);

@@ -46,7 +46,8 @@ class Serving {
         is_live_(stderr_is_terminal() && flags.log_format == "text"),
         logger_(make_serve_logger(flags)) {
     server::ServerOptions options = flags.options();
-    if (flags.parallel > flags.max_queue + flags.parallel) fail(ErrorCode::kBadArgument, "--max-queue is too large");
+    if (flags.answers.parallel > flags.max_queue + flags.answers.parallel)
+      fail(ErrorCode::kBadArgument, "--max-queue is too large");
     options.service.cancelled = &cancelled_;
     options_ = options;
   }
@@ -56,7 +57,7 @@ class Serving {
     // The model's file is looked for before anything else is said: a wrong name is the most likely mistake.
     const std::string path = flags_.model.resolved_path();
     const runtime::LoadedModel loaded = runtime::load_model(path);
-    options_.service.turns = flags_.turn_defaults(loaded.model->config());
+    options_.service.turns = flags_.answers.turn_defaults(flags_.sampling, loaded.model->config());
     server::Server server(options_, logger_, flags_.log_format == "json", logs_requests());
     write_stdout(invitation(server.url(), !options_.router.access.keys.empty()) + "\n");
     open(server, loaded);
@@ -85,11 +86,11 @@ class Serving {
     exec::ExecutorOptions executor;
     executor.log = quiet;
     executor.cancelled = &cancelled_;
-    executor.sequences = flags_.parallel;
+    executor.sequences = flags_.answers.parallel;
     engine::EngineOptions options;
     options.itl_target = flags_.itl_target * 1e-3;
     auto chat = text::ChatTemplate::from_vocab(*loaded.vocab, loaded.model->config().is_large(),
-                                               parse_template_choice(flags_.chat_template));
+                                               parse_template_choice(flags_.answers.chat_template));
     if (!chat.warning().empty()) server.log().warn(chat.warning());
     const runtime::LoadProgress shown = loading_progress(line_);
     const auto began = std::chrono::steady_clock::now();
@@ -101,9 +102,10 @@ class Serving {
         },
         quiet);
     line_.clear();
-    server::ServerFacts facts = server::facts_of(
-        engine, chat, options_.service.turns,
-        {.version = CARAT_VERSION, .aliases = flags_.aliases, .thinks = flags_.think || flags_.think_budget});
+    server::ServerFacts facts = server::facts_of(engine, chat, options_.service.turns,
+                                                 {.version = CARAT_VERSION,
+                                                  .aliases = flags_.aliases,
+                                                  .thinks = flags_.answers.think || flags_.answers.think_budget});
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     const std::string ready =
         fmt::format("ready after {:.1f} s: {} on {}, {} at a time with a context of {} each", took.count(),

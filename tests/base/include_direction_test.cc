@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 13> kLayers = {"base", "gguf",    "quant", "text",   "model", "exec", "engine",
-                                                      "hub",  "runtime", "chat",  "server", "capi",  "cli"};
+constexpr std::array<std::string_view, 14> kLayers = {"base", "gguf",    "quant", "text",   "model", "exec", "engine",
+                                                      "hub",  "runtime", "chat",  "server", "batch", "capi", "cli"};
 constexpr std::array<std::string_view, 3> kExecutors = {"reference", "cpu", "cuda"};
 
 std::vector<std::string> split_path(std::string_view path) {

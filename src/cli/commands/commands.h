@@ -15,6 +15,7 @@ void add_bench_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_quantize_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
+void add_batch_command(CLI::App& app);
 void add_synth_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_profile_command(CLI::App& app);

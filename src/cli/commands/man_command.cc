@@ -87,6 +87,8 @@ std::string_view meaning(ExitCode status) {
       return "The answer repeated itself and was stopped.";
     case kCallsPending:
       return "The model waits for the results of its tool calls.";
+    case kLinesFailed:
+      return "A batch is done, and some of its lines failed.";
     case kInternalError:
       return "A mistake in carat itself; please report it.";
     case kStopped:

@@ -3,10 +3,10 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/flags/answer_flags.h"
 #include "cli/flags/draft_flags.h"
 #include "cli/flags/model_flags.h"
 #include "cli/flags/sampling_flags.h"
@@ -29,13 +29,7 @@ struct ServeFlags {
   bool allow_no_key = false;
   std::vector<std::string> aliases;
   bool strict_model = false;
-  uint32_t parallel = 4;
-  uint32_t max_n = 8;
-  int64_t max_tokens = -1;
-  bool think = false;
-  std::optional<uint64_t> think_budget;
-  bool no_loop_guard = false;
-  std::string chat_template = "auto";
+  AnswerFlags answers;
   double itl_target = 25.0;  // milliseconds
 
   size_t max_queue = 512;
@@ -58,8 +52,6 @@ struct ServeFlags {
   void add_to(CLI::App& command);
   // Throws kBadArgument on flags that cannot be, or that would open the server to others without their saying so.
   server::ServerOptions options() const;
-  // What of the options is known only with the model.
-  server::TurnDefaults turn_defaults(const model::Config& config) const;
 
  private:
   std::vector<std::string> keys() const;
