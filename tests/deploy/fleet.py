@@ -94,9 +94,10 @@ class Replica:
         self.signal(signal.SIGTERM)
         return self._process.wait(PATIENCE)
 
-    def metric(self, name):
-        """The sum of a metric's series."""
-        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", get(self.port, "/metrics")[1], re.MULTILINE)
+    def metric(self, name, label=""):
+        """The sum of a metric's series, of those that have the label."""
+        labels = rf"{{[^}}]*{label}[^}}]*}}" if label else r"(?:{[^}]*})?"
+        found = re.findall(rf"^{name}{labels} (\S+)$", get(self.port, "/metrics")[1], re.MULTILINE)
         assert found, name
         return sum(map(float, found))
 

@@ -7,6 +7,7 @@ usage: haproxy_test.py CARAT SERVE_BENCH HAPROXY NODE [unittest's arguments]; NO
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,45 @@ class Affinity(ThreeReplicas):
         self.ask({}, {"user": "third", "metadata": {"user_id": "other"}, "prompt_cache_key": "K"})
         keys = {line.key for line in self.balancer.requests() if line.path == "/v1/chat/completions"}
         self.assertEqual(len(keys), 1)
+
+
+class WhatAffinityGains(ThreeReplicas):
+    """The agent trace of bench/serve with four conversations for each replica, its lengths and steps divided: with the
+    configuration as it is, and with requests given out in turn. docs/deploy.md has the figures of
+    CARAT_TRACE_DIVISOR=64, which takes a minute and a half; its 16 steps are whole."""
+
+    flags = ("-np", "4")
+    DIVISOR = int(os.environ.get("CARAT_TRACE_DIVISOR", "128"))
+    TURNS = 16 * 64 // DIVISOR
+    TRACE = ("--dataset", "agent", "--system-len", str(20000 // DIVISOR), "--first-len", str(85000 // DIVISOR),
+             "--turn-len", str(5900 // DIVISOR), "--turn-output-len", str(523 // DIVISOR), "--num-sessions", "12", "--turns",
+             str(TURNS), "--max-concurrency", "12", "--session-header", "x-session-affinity")
+    reused = {}
+
+    def measure(self, name):
+        began = time.monotonic()
+        result = bench(SERVE_BENCH, self.balancer.url(), self.folder, *self.TRACE)
+        self.assertEqual((result["completed"], result["failed"]), (12 * self.TURNS, 0))
+        same, count = returned_to_their_replica(self.balancer.requests())
+        tokens = {kind: sum(replica.metric("carat_prefix_tokens_total", f'result="{kind}"') for replica in self.replicas)
+                  for kind in ("reused", "recomputed", "new")}
+        WhatAffinityGains.reused[name] = tokens["reused"] / sum(tokens.values())
+        print(f"{name}: {same} of {count} requests returned; prompts: " +
+              ", ".join(f"{value / sum(tokens.values()):.1%} {kind}" for kind, value in tokens.items()) +
+              f"; first token after {result['mean_ttft_ms']:.0f} ms (p99 {result['p99_ttft_ms']:.0f}); " +
+              f"{time.monotonic() - began:.1f} s")
+
+    def test_1_with_affinity(self):
+        self.measure("by session")
+        self.assertGreater(self.reused["by session"], 0.6)  # of a trace so short, first prompts are a quarter
+
+    def test_2_without(self):
+        self.balancer.stop()
+        change = lambda text: re.sub(r"( *)balance hash .*\n *hash-type .*\n *hash-balance-factor.*", r"\1balance roundrobin",  # noqa: E731
+                                     text)
+        self.balancer = Balancer(HAPROXY, self.folder, self.replicas, change=change)
+        self.measure("in turn")
+        self.assertGreater(self.reused["by session"], self.reused["in turn"] + 0.2)
 
 
 class Full(ThreeReplicas):
