@@ -59,10 +59,13 @@ Service::Service(engine::Engine engine, text::ChatTemplate chat_template, Server
       // The queue of the pool is bounded by that of requests; other work is little.
       pool_(options_.pool_threads, options_.max_queue + 1024) {}
 
+// Delivery asks the runner for its vocabulary as long as it makes text of tokens, so the runner goes last; what its
+// thread still hands over is kept by nobody.
 Service::~Service() {
   pool_.stop();
-  runner_.reset();
+  runner_->stop();
   delivery_.stop();
+  runner_.reset();
 }
 
 void Service::generate(std::shared_ptr<Exchange> exchange, const GenerationRoute& route) {

@@ -330,5 +330,25 @@ TEST_F(RunInATerminal, CtrlCEndsASingleAnswer) {
   EXPECT_TRUE(session.ends_with(130));
 }
 
+TEST_F(Terminal, ABatchShowsHowLongItTakes) {
+  const TemporaryDirectory folder;
+  std::string lines;
+  for (int i = 0; i < 200; ++i) {
+    lines += R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"nginx","max_tokens":40,)"
+             R"("ignore_eos":true}})"
+             "\n";
+  }
+  write_text(folder.file("in.jsonl"), lines);
+  TmuxSession session({CARAT_PROGRAM, "batch", folder.file("in.jsonl"), folder.file("out.jsonl"), "--device", "cpu",
+                       "-t", "1", "-c", "128", "-np", "4"},
+                      {100, 10, {}});
+  EXPECT_TRUE(session.wait_for(" s left"));
+  EXPECT_THAT(session.screen(),
+              testing::ContainsRegex("[0-9]+ of 200 lines · [0-9.]+ lines/s · [0-9,]+ t/s · [0-9]+ s left"));
+  session.send_key("C-c");
+  EXPECT_TRUE(session.ends_with(130));
+  EXPECT_THAT(flowing(session.transcript()), HasSubstr("of 200 lines; the same command goes on from there"));
+}
+
 }  // namespace
 }  // namespace carat::test
