@@ -2,7 +2,7 @@
 # A batch on many GPUs: each task of a Slurm job array answers one shard of the file.
 #
 #   sbatch --array=1-8 deploy/slurm/carat-batch.sh IN.jsonl FOLDER -m MODEL [flags of carat batch]
-#   cat FOLDER/part-*.jsonl > OUT.jsonl             # once all tasks are done; lines are in the input's order
+#   cat FOLDER/part-?????.jsonl > OUT.jsonl         # once all tasks are done; lines are in the input's order
 #   cat FOLDER/part-*.errors.jsonl                  # the lines that failed, if there are any
 #
 # A task that was preempted, killed or lost its node goes on where it was when it runs again: `sbatch --array=3,7` with the
