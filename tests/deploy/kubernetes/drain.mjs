@@ -101,7 +101,7 @@ class Pod {
 }
 
 test("a deleted pod answers everybody who still comes, and then ends", async () => {
-  const made = new Pod(10);
+  const made = new Pod(5);
   try {
     await made.start();
     const stream = await made.ask({ stream: true, ignore_eos: true, max_tokens: 3000 });
