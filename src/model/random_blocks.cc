@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/float16.h"
 #include "quant/blocks.h"
+#include "quant/codebooks.h"
 
 namespace carat::model {
 
@@ -96,6 +97,59 @@ constexpr double mxfp4_mean_square() {
   return sum / 16.0;
 }
 
+constexpr double iq4_xs_mean_square() {
+  double sum = 0.0;
+  for (const int value : quant::kIq4NlValues) sum += double(value) * value;
+  return sum / 16.0 * uniform_mean_square(64.0);
+}
+
+// Of 2 n + 1 for the integers n from 0 to count - 1.
+constexpr double odd_mean_square(double count) { return (4.0 * count * count - 1.0) / 3.0; }
+
+// Of the values of a codebook's levels, every entry as likely as the others. `unit` is what a value is multiplied by.
+template <size_t kEntries, size_t kLevels>
+constexpr double codebook_mean_square(const std::array<uint16_t, kEntries>& codebook, const uint8_t (&values)[kLevels],
+                                      double unit) {
+  constexpr int kBits = kLevels == 4 ? 2 : 3;
+  constexpr int kElements = kLevels == 4 ? 8 : 4;
+  double sum = 0.0;
+  for (const uint16_t levels : codebook) {
+    for (int i = 0; i < kElements; ++i) {
+      const int value = values[(levels >> (kBits * i)) & (kLevels - 1)];
+      sum += double(value) * value;
+    }
+  }
+  return sum * unit * unit / static_cast<double>(kEntries * kElements);
+}
+
+constexpr double iq1_mean_square() {
+  double sum = 0.0;
+  for (const uint16_t levels : quant::kIq1Codebook) {
+    for (int i = 0; i < 8; ++i) {
+      const int value = ((levels >> (2 * i)) & 3) - 1;
+      sum += double(value) * value + 1.0 / 64.0;  // whichever sign the eighth has
+    }
+  }
+  return sum / (8.0 * quant::kIq1Codebook.size());
+}
+
+// A digit of a random byte of TQ1_0, less 1.
+constexpr double tq1_mean_square() {
+  constexpr int kPowers[5] = {1, 3, 9, 27, 81};
+  double quants = 0.0, high = 0.0;
+  for (int byte = 0; byte < 256; ++byte) {
+    for (int n = 0; n < 5; ++n) {
+      const int q = (byte * kPowers[n] % 256 * 3 >> 8) - 1;
+      quants += q * q;
+      if (n < 4) high += q * q;
+    }
+  }
+  return (48.0 * quants + 4.0 * high) / 256.0 / 256.0;
+}
+
+// 0, 1, 1 or 2 less 1.
+constexpr double kTernaryMeanSquare = 0.5;
+
 // Of the dequantised values of a block under a scale of 1.
 struct Statistics {
   Format format;
@@ -115,6 +169,21 @@ constexpr Statistics kStatistics[] = {
     {Format::kQ4_K, k_quant_mean_square(kNibbleVariance, 7.5), 7.5},
     {Format::kQ5_K, k_quant_mean_square(uniform_variance(32.0), 15.5), 15.5},
     {Format::kQ6_K, kQ6MeanSquare, 0.0},
+    {Format::kIQ4_XS, iq4_xs_mean_square(), 0.0},
+    {Format::kIQ3_S, odd_mean_square(16.0) * codebook_mean_square(quant::kIq3SCodebook, quant::kIq3SValues, 1.0), 0.0},
+    {Format::kIQ3_XXS, odd_mean_square(16.0) * codebook_mean_square(quant::kIq3XxsCodebook, quant::kIq3XxsValues, 0.25),
+     0.0},
+    {Format::kIQ2_S, odd_mean_square(16.0) * codebook_mean_square(quant::kIq2SCodebook, quant::kIq2Values, 0.125), 0.0},
+    {Format::kIQ2_XS, odd_mean_square(16.0) * codebook_mean_square(quant::kIq2XsCodebook, quant::kIq2Values, 0.125),
+     0.0},
+    {Format::kIQ2_XXS, odd_mean_square(16.0) * codebook_mean_square(quant::kIq2XxsCodebook, quant::kIq2Values, 0.125),
+     0.0},
+    {Format::kIQ1_S, odd_mean_square(8.0) * iq1_mean_square(), 0.0},
+    {Format::kIQ1_M, odd_mean_square(8.0) * iq1_mean_square(), 0.0},
+    {Format::kTQ1_0, tq1_mean_square(), 0.0},
+    {Format::kTQ2_0, kTernaryMeanSquare, 0.0},
+    {Format::kQ1_0, 1.0, 0.0},
+    {Format::kQ2_0, kTernaryMeanSquare, 0.0},
 };
 
 template <size_t kBytes, typename Make>
@@ -199,6 +268,10 @@ RandomBlocks::RandomBlocks(Format format, float mean, float deviation, uint64_t 
     prepare_exponents();
     return;
   }
+  if (format == Format::kNVFP4) {
+    prepare_nvfp4_scales();
+    return;
+  }
   const auto statistics = std::ranges::find(kStatistics, format, &Statistics::format);
   CARAT_CHECK(statistics != std::end(kStatistics));
   prepare_scales(statistics->mean_square, statistics->min_per_scale);
@@ -231,6 +304,16 @@ void RandomBlocks::prepare_exponents() {
   const double ratio = wanted / std::exp2(power);
   exponent_ = static_cast<uint8_t>(std::min(253.0, std::max(2.0, power + 128.0)));
   larger_share_ = static_cast<uint8_t>(std::min(255.0, std::round((ratio * ratio - 1.0) / 3.0 * 256.0)));
+}
+
+void RandomBlocks::prepare_nvfp4_scales() {
+  const double wanted = std::min(deviation_ / std::sqrt(mxfp4_mean_square()), 200.0);
+  uint8_t scale = 0;
+  while (quant::nvfp4_scale(static_cast<uint8_t>(scale + 1)) <= wanted) ++scale;
+  const double low = quant::nvfp4_scale(scale), high = quant::nvfp4_scale(static_cast<uint8_t>(scale + 1));
+  exponent_ = scale;
+  const double share = (wanted * wanted - low * low) / (high * high - low * low);
+  larger_share_ = static_cast<uint8_t>(std::min(255.0, std::round(share * 256.0)));
 }
 
 void RandomBlocks::fill(uint64_t first, uint64_t count, std::byte* out) const {
@@ -291,6 +374,15 @@ void RandomBlocks::fill(uint64_t first, uint64_t count, std::byte* out) const {
         block.exponent = static_cast<uint8_t>(exponent_ + (larger ? 1 : 0));
         fill_uniform(block.quants, words);
       });
+    case Format::kNVFP4:
+      return fill_blocks<BlockNVFP4>(key_, first, count, out, [&](BlockNVFP4& block, Words& words) {
+        const uint64_t random = words.next();
+        for (int k = 0; k < 4; ++k) {
+          const bool larger = (random >> (8 * k + 32) & 255) < larger_share_;
+          block.scales[k] = static_cast<uint8_t>(exponent_ + (larger ? 1 : 0));
+        }
+        fill_uniform(block.quants, words);
+      });
     default:
       return fill_super_blocks(first, count, out);
   }
@@ -345,6 +437,83 @@ void RandomBlocks::fill_super_blocks(uint64_t first, uint64_t count, std::byte* 
           std::memcpy(block.scales + i, &eight, sizeof eight);
         }
       });
+    default:
+      return fill_codebook_blocks(first, count, out);
+  }
+}
+
+void RandomBlocks::fill_codebook_blocks(uint64_t first, uint64_t count, std::byte* out) const {
+  using namespace quant;
+  // A scale for each block, and all else random: every code is valid.
+  const auto fill = [&]<typename Block>(Block) {
+    fill_blocks<Block>(key_, first, count, out, [&](Block& block, Words& words) {
+      std::array<uint8_t, sizeof(Block)> bytes;
+      const uint16_t d = scales_[words.next() >> 57];
+      size_t i = 0;
+      for (; i + sizeof(uint64_t) <= bytes.size(); i += sizeof(uint64_t)) {
+        const uint64_t word = words.next();
+        std::memcpy(bytes.data() + i, &word, sizeof word);
+      }
+      const uint64_t rest = words.next();
+      std::memcpy(bytes.data() + i, &rest, bytes.size() - i);
+      std::memcpy(&block, bytes.data(), sizeof block);
+      if constexpr (requires { block.d; }) {
+        block.d = d;
+      } else {  // IQ1_M: a quarter of it in the top bits of each word of scales
+        for (int k = 0; k < 4; ++k) {
+          uint8_t& top = block.scales[2 * k + 1];
+          top = static_cast<uint8_t>((top & 15) | ((d >> (4 * k)) & 15) << 4);
+        }
+      }
+    });
+  };
+  switch (format_) {
+    case Format::kIQ4_XS:
+      return fill(BlockIQ4_XS{});
+    case Format::kIQ3_S:
+      return fill(BlockIQ3_S{});
+    case Format::kIQ3_XXS:
+      return fill(BlockIQ3_XXS{});
+    case Format::kIQ2_S:
+      return fill(BlockIQ2_S{});
+    case Format::kIQ2_XS:
+      return fill(BlockIQ2_XS{});
+    case Format::kIQ2_XXS:
+      return fill(BlockIQ2_XXS{});
+    case Format::kIQ1_S:
+      return fill(BlockIQ1_S{});
+    case Format::kIQ1_M:
+      return fill(BlockIQ1_M{});
+    default:
+      return fill_ternary_blocks(first, count, out);
+  }
+}
+
+void RandomBlocks::fill_ternary_blocks(uint64_t first, uint64_t count, std::byte* out) const {
+  using namespace quant;
+  // Two bits that are 0, 1, 1 or 2: the third value above the middle is one no quantiser writes.
+  const auto ternary = [](Words& words) {
+    const uint64_t random = words.next();
+    return (random & repeat_byte(0x55)) + ((random >> 1) & repeat_byte(0x55));
+  };
+  const auto fill = [&]<typename Block>(Block, auto make) {
+    fill_blocks<Block>(key_, first, count, out, [&](Block& block, Words& words) {
+      block.d = scales_[words.next() >> 57];
+      make(block, words);
+    });
+  };
+  switch (format_) {
+    case Format::kTQ1_0:
+      return fill(BlockTQ1_0{}, [](BlockTQ1_0& block, Words& words) {
+        fill_uniform(block.quants, words);
+        fill_uniform(block.high, words);
+      });
+    case Format::kTQ2_0:
+      return fill(BlockTQ2_0{}, [&](BlockTQ2_0& block, Words& words) { fill_bytes(block.quants, words, ternary); });
+    case Format::kQ1_0:
+      return fill(BlockQ1_0{}, [](BlockQ1_0& block, Words& words) { fill_uniform(block.quants, words); });
+    case Format::kQ2_0:
+      return fill(BlockQ2_0{}, [&](BlockQ2_0& block, Words& words) { fill_bytes(block.quants, words, ternary); });
     default:
       CARAT_CHECK(false && "a format without a generator");
   }

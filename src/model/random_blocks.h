@@ -27,7 +27,10 @@ class RandomBlocks {
  private:
   void prepare_scales(double mean_square_of_quants, double min_per_scale);
   void prepare_exponents();
+  void prepare_nvfp4_scales();
   void fill_super_blocks(uint64_t first, uint64_t count, std::byte* out) const;
+  void fill_codebook_blocks(uint64_t first, uint64_t count, std::byte* out) const;
+  void fill_ternary_blocks(uint64_t first, uint64_t count, std::byte* out) const;
 
   quant::Format format_;
   float mean_;
@@ -35,8 +38,8 @@ class RandomBlocks {
   uint64_t key_;
   std::array<uint16_t, kScales> scales_{};  // halves
   std::array<uint16_t, kScales> mins_{};    // halves: the second value of formats that have one
-  uint8_t exponent_ = 0;                    // MXFP4: the smaller of the two exponents used
-  uint8_t larger_share_ = 0;                // MXFP4: of 256, how many blocks get exponent_ + 1
+  uint8_t exponent_ = 0;                    // MXFP4, NVFP4: the smaller of the two exponents (scales) used
+  uint8_t larger_share_ = 0;                // of 256, how many blocks get exponent_ + 1
 };
 
 // A key for the tensor of this name in the model of this seed.

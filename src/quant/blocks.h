@@ -65,6 +65,21 @@ struct BlockMXFP4 {  // 2^(exponent - 128) * kMxfp4Values[nibble]
   uint8_t quants[kBlock / 2];
 };
 
+struct BlockNVFP4 {  // 64 elements, four sub-blocks of 16: ue4m3(scale) * FP4 value; low nibbles first in each
+  uint8_t scales[4];
+  uint8_t quants[32];
+};
+
+struct BlockQ1_0 {  // 128 elements: d where the bit is set, else -d
+  HalfBits d;
+  uint8_t quants[16];
+};
+
+struct BlockQ2_0 {  // 64 elements: d * (q - 1); element e in bits 2 (e % 4) of quants[e / 4]
+  HalfBits d;
+  uint8_t quants[16];
+};
+
 // --- 256 elements: sub-block scales of a few bits, scaled by halves. ---
 
 struct BlockQ2_K {  // 16 sub-blocks of 16: d * (scale & 15) * q - dmin * (scale >> 4)
@@ -103,6 +118,72 @@ struct BlockQ6_K {  // 16 sub-blocks of 16: d * scale * q, q in -32..31
   HalfBits d;
 };
 
+struct BlockIQ4_XS {  // 8 sub-blocks of 32: d * scale * kIq4NlValues[nibble], 6-bit scales; nibbles as in IQ4_NL
+  HalfBits d;
+  uint16_t scales_high;
+  uint8_t scales_low[kSuperBlock / 64];
+  uint8_t quants[kSuperBlock / 2];
+};
+
+// A codebook's entry stands for the magnitudes of eight elements (IQ3: four): see codebooks.h.
+
+struct BlockIQ3_S {  // 8 sub-blocks of 32: d * (2 scale + 1) * value; codes of 9 bits, a sign for each element
+  HalfBits d;
+  uint8_t quants[kSuperBlock / 4];
+  uint8_t high[kSuperBlock / 32];
+  uint8_t signs[kSuperBlock / 8];
+  uint8_t scales[kSuperBlock / 64];
+};
+
+struct BlockIQ3_XXS {  // 8 sub-blocks of 32: d * (2 scale + 1) / 4 * value; codes of 8 bits
+  HalfBits d;
+  uint8_t quants[kSuperBlock / 4];
+  uint8_t signs[kSuperBlock / 8];  // of each sub-block 32 bits: four times seven signs, then the scale
+};
+
+struct BlockIQ2_S {  // 16 sub-blocks of 16: d * (2 scale + 1) / 8 * value; codes of 10 bits, a sign for each element
+  HalfBits d;
+  uint8_t quants[kSuperBlock / 8];
+  uint8_t signs[kSuperBlock / 8];
+  uint8_t high[kSuperBlock / 32];
+  uint8_t scales[kSuperBlock / 32];
+};
+
+struct BlockIQ2_XS {  // 16 sub-blocks of 16: d * (2 scale + 1) / 8 * value; of 16 bits nine are the code, seven the
+                      // signs
+  HalfBits d;
+  uint16_t quants[kSuperBlock / 8];
+  uint8_t scales[kSuperBlock / 32];
+};
+
+struct BlockIQ2_XXS {  // 8 sub-blocks of 32: d * (2 scale + 1) / 8 * value
+  HalfBits d;
+  uint8_t quants[kSuperBlock / 4];  // of each sub-block four codes of 8 bits, four times seven signs, the scale
+};
+
+struct BlockIQ1_S {  // 8 sub-blocks of 32: d * (2 scale + 1) * (level - 1 +- 1/8); codes of 11 bits
+  HalfBits d;
+  uint8_t quants[kSuperBlock / 8];
+  uint16_t high[kSuperBlock / 32];  // four times three bits of the codes, the scale, the sign of 1/8
+};
+
+struct BlockIQ1_M {  // 16 sub-blocks of 16, as IQ1_S; the sign of 1/8 is of each code
+  uint8_t quants[kSuperBlock / 8];
+  uint8_t high[kSuperBlock / 16];    // of each code three bits, then the sign
+  uint8_t scales[kSuperBlock / 32];  // four 16-bit words: four scales of three bits, then a quarter of d
+};
+
+struct BlockTQ1_0 {  // d * (digit - 1): five base-3 digits a byte, four in the last ones
+  uint8_t quants[48];
+  uint8_t high[4];
+  HalfBits d;
+};
+
+struct BlockTQ2_0 {  // d * (q - 1), q laid out as in Q2_K
+  uint8_t quants[kSuperBlock / 4];
+  HalfBits d;
+};
+
 static_assert(sizeof(BlockQ8_0) == 34 && offsetof(BlockQ8_0, quants) == 2);
 static_assert(sizeof(BlockQ4_0) == 18 && offsetof(BlockQ4_0, quants) == 2);
 static_assert(sizeof(BlockQ4_1) == 20 && offsetof(BlockQ4_1, m) == 2 && offsetof(BlockQ4_1, quants) == 4);
@@ -115,6 +196,18 @@ static_assert(sizeof(BlockQ3_K) == 110 && offsetof(BlockQ3_K, scales) == 96 && o
 static_assert(sizeof(BlockQ4_K) == 144 && offsetof(BlockQ4_K, scales) == 4 && offsetof(BlockQ4_K, quants) == 16);
 static_assert(sizeof(BlockQ5_K) == 176 && offsetof(BlockQ5_K, high) == 16 && offsetof(BlockQ5_K, quants) == 48);
 static_assert(sizeof(BlockQ6_K) == 210 && offsetof(BlockQ6_K, high) == 128 && offsetof(BlockQ6_K, scales) == 192);
+static_assert(sizeof(BlockNVFP4) == 36 && offsetof(BlockNVFP4, quants) == 4);
+static_assert(sizeof(BlockQ1_0) == 18 && sizeof(BlockQ2_0) == 18 && offsetof(BlockQ2_0, quants) == 2);
+static_assert(sizeof(BlockIQ4_XS) == 136 && offsetof(BlockIQ4_XS, quants) == 8);
+static_assert(sizeof(BlockIQ3_S) == 110 && offsetof(BlockIQ3_S, signs) == 74 && offsetof(BlockIQ3_S, scales) == 106);
+static_assert(sizeof(BlockIQ3_XXS) == 98 && offsetof(BlockIQ3_XXS, signs) == 66);
+static_assert(sizeof(BlockIQ2_S) == 82 && offsetof(BlockIQ2_S, high) == 66 && offsetof(BlockIQ2_S, scales) == 74);
+static_assert(sizeof(BlockIQ2_XS) == 74 && offsetof(BlockIQ2_XS, scales) == 66);
+static_assert(sizeof(BlockIQ2_XXS) == 66 && offsetof(BlockIQ2_XXS, quants) == 2);
+static_assert(sizeof(BlockIQ1_S) == 50 && offsetof(BlockIQ1_S, high) == 34);
+static_assert(sizeof(BlockIQ1_M) == 56 && offsetof(BlockIQ1_M, scales) == 48);
+static_assert(sizeof(BlockTQ1_0) == 54 && offsetof(BlockTQ1_0, d) == 52);
+static_assert(sizeof(BlockTQ2_0) == 66 && offsetof(BlockTQ2_0, d) == 64);
 
 // Device code cannot index these host arrays at run time: initialise a __constant__ copy or a register table from them.
 inline constexpr int8_t kIq4NlValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -153,6 +246,29 @@ CARAT_HOST_DEVICE constexpr int unpack_q3_scale(const uint8_t* scales, int k) {
   const int low = k < 8 ? scales[k] & 15 : scales[k - 8] >> 4;
   const int high = (scales[8 + k % 4] >> (2 * (k / 4))) & 3;
   return (low | (high << 4)) - 32;
+}
+
+// The 6-bit scale of sub-block j (0 to 7) of IQ4_XS, in -32..31.
+CARAT_HOST_DEVICE constexpr int unpack_iq4_xs_scale(const BlockIQ4_XS& block, int j) {
+  const int low = (block.scales_low[j / 2] >> (4 * (j % 2))) & 15;
+  const int high = (block.scales_high >> (2 * j)) & 3;
+  return (low | (high << 4)) - 32;
+}
+
+// Seven signs stand for eight: their number is even.
+CARAT_HOST_DEVICE constexpr uint32_t eight_signs(uint32_t seven) {
+  const uint32_t folded = seven ^ (seven >> 4);
+  const uint32_t pairs = folded ^ (folded >> 2);
+  return seven | (((pairs ^ (pairs >> 1)) & 1) << 7);
+}
+
+// A scale of NVFP4 has four bits of exponent and three of mantissa, no sign, and 127 (which would be NaN) stands for 0.
+// Half of it, because the FP4 values are doubled: mantissa * 2^exponent / 2^11 exactly.
+CARAT_HOST_DEVICE constexpr float nvfp4_scale(uint8_t scale) {
+  if (scale == 0x7f) return 0.0f;
+  const int exponent = (scale >> 3) & 15;
+  const int mantissa = exponent == 0 ? scale & 7 : (scale & 7) + 8;
+  return static_cast<float>(mantissa << (exponent == 0 ? 1 : exponent)) * 0x1p-11f;
 }
 
 }  // namespace carat::quant

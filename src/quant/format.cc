@@ -10,7 +10,7 @@
 namespace carat::quant {
 namespace {
 
-constexpr std::array<FormatInfo, 15> kFormats = {{
+constexpr std::array<FormatInfo, 28> kFormats = {{
     {Format::kF32, "F32", 1, 4, dequantise_f32, quantise_f32},
     {Format::kF16, "F16", 1, 2, dequantise_f16, quantise_f16},
     {Format::kBF16, "BF16", 1, 2, dequantise_bf16, quantise_bf16},
@@ -25,7 +25,20 @@ constexpr std::array<FormatInfo, 15> kFormats = {{
     {Format::kQ5_K, "Q5_K", kSuperBlock, sizeof(BlockQ5_K), dequantise_q5_k, quantise_q5_k},
     {Format::kQ6_K, "Q6_K", kSuperBlock, sizeof(BlockQ6_K), dequantise_q6_k, quantise_q6_k},
     {Format::kIQ4_NL, "IQ4_NL", kBlock, sizeof(BlockIQ4_NL), dequantise_iq4_nl, nullptr},
+    {Format::kIQ4_XS, "IQ4_XS", kSuperBlock, sizeof(BlockIQ4_XS), dequantise_iq4_xs, nullptr},
+    {Format::kIQ3_S, "IQ3_S", kSuperBlock, sizeof(BlockIQ3_S), dequantise_iq3_s, nullptr},
+    {Format::kIQ3_XXS, "IQ3_XXS", kSuperBlock, sizeof(BlockIQ3_XXS), dequantise_iq3_xxs, nullptr},
+    {Format::kIQ2_S, "IQ2_S", kSuperBlock, sizeof(BlockIQ2_S), dequantise_iq2_s, nullptr},
+    {Format::kIQ2_XS, "IQ2_XS", kSuperBlock, sizeof(BlockIQ2_XS), dequantise_iq2_xs, nullptr},
+    {Format::kIQ2_XXS, "IQ2_XXS", kSuperBlock, sizeof(BlockIQ2_XXS), dequantise_iq2_xxs, nullptr},
+    {Format::kIQ1_M, "IQ1_M", kSuperBlock, sizeof(BlockIQ1_M), dequantise_iq1_m, nullptr},
+    {Format::kIQ1_S, "IQ1_S", kSuperBlock, sizeof(BlockIQ1_S), dequantise_iq1_s, nullptr},
+    {Format::kTQ2_0, "TQ2_0", kSuperBlock, sizeof(BlockTQ2_0), dequantise_tq2_0, nullptr},
+    {Format::kTQ1_0, "TQ1_0", kSuperBlock, sizeof(BlockTQ1_0), dequantise_tq1_0, nullptr},
     {Format::kMXFP4, "MXFP4", kBlock, sizeof(BlockMXFP4), dequantise_mxfp4, nullptr},
+    {Format::kNVFP4, "NVFP4", 64, sizeof(BlockNVFP4), dequantise_nvfp4, nullptr},
+    {Format::kQ2_0, "Q2_0", 64, sizeof(BlockQ2_0), dequantise_q2_0, nullptr},
+    {Format::kQ1_0, "Q1_0", 128, sizeof(BlockQ1_0), dequantise_q1_0, nullptr},
 }};
 
 // Names are ASCII; std::tolower would ask the locale.

@@ -98,4 +98,16 @@ void dequantise_mxfp4(const std::byte* blocks, float* out, size_t count) {
   });
 }
 
+void dequantise_nvfp4(const std::byte* blocks, float* out, size_t count) {
+  decode_blocks<BlockNVFP4, 64>(blocks, out, count, [](const BlockNVFP4& block, float* y) {
+    for (int k = 0; k < 4; ++k) {
+      const float d = nvfp4_scale(block.scales[k]);
+      for (int e = 0; e < 8; ++e) {
+        y[16 * k + e] = d * static_cast<float>(kMxfp4Values[block.quants[8 * k + e] & 15]);
+        y[16 * k + 8 + e] = d * static_cast<float>(kMxfp4Values[block.quants[8 * k + e] >> 4]);
+      }
+    }
+  });
+}
+
 }  // namespace carat::quant

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "quant/codebooks.h"
 #include "quant/element_values.h"
 #include "quant/format.h"
 
@@ -79,6 +80,30 @@ TEST(Dequantise, EveryHalfAndEveryBfloat) {
     info(Format::kBF16).dequantise(bytes, &value, 1);
     expect_same(value, std::bit_cast<float>(bits << 16), info(Format::kBF16), bits, 0);
   }
+}
+
+// A codebook is right when all of its entries are: a sum (FNV-1a, low byte first) of what llama.cpp's functions gave
+// for every code, and some entries as its source has them.
+TEST(Dequantise, CodebooksAreThoseOfTheFormat) {
+  const auto sum = [](const auto& codebook) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const uint16_t entry : codebook) {
+      for (const unsigned byte : {entry & 255u, static_cast<unsigned>(entry) >> 8}) {
+        hash = (hash ^ byte) * 0x100000001b3u;
+      }
+    }
+    return hash;
+  };
+  EXPECT_EQ(sum(kIq2XxsCodebook), 0x6fca17f5c451905du);
+  EXPECT_EQ(sum(kIq2XsCodebook), 0x29d6ac8e0e6b14e3u);
+  EXPECT_EQ(sum(kIq2SCodebook), 0x641f9aa3fbd98694u);
+  EXPECT_EQ(sum(kIq3XxsCodebook), 0x79d733576d562547u);
+  EXPECT_EQ(sum(kIq3SCodebook), 0x55b224116d1e5ca2u);
+  EXPECT_EQ(sum(kIq1Codebook), 0x03f1880817eeffa4u);
+  EXPECT_EQ(kIq2XxsCodebook.back(), 0xa904);
+  EXPECT_EQ(kIq2XsCodebook.back(), 0xaaaa);
+  EXPECT_EQ(kIq1Codebook[2], 0x0005);
+  EXPECT_EQ(kIq3SCodebook[1], 0x0001);
 }
 
 // Values worked out by hand, so that the oracle itself is not the only witness.
