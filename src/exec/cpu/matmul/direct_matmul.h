@@ -86,5 +86,11 @@ void matmul_quantised(const WeightTile& weights, const Activations& a, float* ou
   matmul_panel<Format, kInt16>(weights, a, out, out_stride, scratch);
 }
 
+template <typename Format, bool kInt16>
+void matmul_single(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
+  if (a.rows == 1) return multiply_directly<Format, kInt16, 1>(weights, a, out, out_stride);
+  matmul_panel<Format, kInt16>(weights, a, out, out_stride, scratch);
+}
+
 }  // namespace
 }  // namespace carat::exec::cpu

@@ -184,8 +184,24 @@ inline void multiply_row_tile(const Panel& panel, const PanelColumns& columns, c
   }
 }
 
+// What of a format the products of a panel depend on: formats that agree in it share their code.
+template <int kSubBlock, int kShift, bool kAllBits, bool kHasBias>
+struct Arithmetic {
+  static constexpr int kSub = kSubBlock, kZeroShift = kShift;
+  static constexpr bool kWide = kAllBits, kAffine = kHasBias;
+};
 template <typename Format>
-inline void decode_panel(StoredRows rows, uint32_t cols, const Panel& panel) {
+using ArithmeticOf = Arithmetic<Format::kSub, Format::kZeroShift, Format::kWide, Format::kAffine>;
+
+// How a panel of a format is filled.
+struct PanelDecoder {
+  void (*decode)(StoredRows rows, uint32_t cols, const Panel& panel);
+  uint32_t elements;  // of a block
+  size_t block_bytes;
+};
+
+template <typename Format>
+void decode_panel(StoredRows rows, uint32_t cols, const Panel& panel) {
   constexpr size_t kBlockBytes = sizeof(typename Format::Block);
   PanelBlock out = {panel.bytes, panel.scales, panel.biases};
   for (uint32_t col = 0; col < cols; col += Format::kElements) {
@@ -198,14 +214,15 @@ inline void decode_panel(StoredRows rows, uint32_t cols, const Panel& panel) {
 }
 
 template <typename Format, bool kInt16>
-void matmul_panel(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
+__attribute__((noinline)) void multiply_panels(const PanelDecoder& decoder, const WeightTile& weights,
+                                               const Activations& a, float* out, size_t out_stride, void* scratch) {
   const Panel panel(scratch);
   for (uint32_t first = 0; first < a.cols; first += kPanelCols) {
     const uint32_t count = a.cols - first < kPanelCols ? a.cols - first : kPanelCols;
     const PanelColumns columns = {first, count, first + count == a.cols};
-    const size_t offset = size_t{first / Format::kElements} * sizeof(typename Format::Block);
+    const size_t offset = size_t{first / decoder.elements} * decoder.block_bytes;
     const uint8_t* next_tile = weights.data + kLanes * weights.row_bytes;
-    decode_panel<Format>({weights.data + offset, weights.row_bytes, next_tile + kLanes * offset}, count, panel);
+    decoder.decode({weights.data + offset, weights.row_bytes, next_tile + kLanes * offset}, count, panel);
     uint32_t row = 0;
     for (; a.rows - row >= kTileRows; row += kTileRows) {
       multiply_row_tile<Format, kInt16, kTileRows>(panel, columns, a, row, weights.skip, out, out_stride);
@@ -224,6 +241,12 @@ void matmul_panel(const WeightTile& weights, const Activations& a, float* out, s
       multiply_row_tile<Format, kInt16, 1>(panel, columns, a, row, weights.skip, out, out_stride);
     }
   }
+}
+
+template <typename Format, bool kInt16>
+void matmul_panel(const WeightTile& weights, const Activations& a, float* out, size_t out_stride, void* scratch) {
+  constexpr PanelDecoder kDecoder = {decode_panel<Format>, Format::kElements, sizeof(typename Format::Block)};
+  multiply_panels<ArithmeticOf<Format>, kInt16>(kDecoder, weights, a, out, out_stride, scratch);
 }
 
 }  // namespace

@@ -180,5 +180,39 @@ inline Ints spread_bits(Ints bits) {
   return _mm256_and_si256(_mm256_cmpeq_epi8(chosen, select), _mm256_set1_epi8(0x10));
 }
 
+// Entry by entry: gathering takes longer (simd_four_words.h). The indices pass through memory, from where they can be
+// addresses at once.
+__attribute__((always_inline)) inline Ints lookup_words(const uint32_t* table, Ints indices) {
+  alignas(32) uint32_t at[kLanes];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(at), indices);
+  const auto four = [&](int i) {
+    const __m128i two =
+        _mm_insert_epi32(_mm_cvtsi32_si128(static_cast<int>(table[at[i]])), static_cast<int>(table[at[i + 1]]), 1);
+    const __m128i three = _mm_insert_epi32(two, static_cast<int>(table[at[i + 2]]), 2);
+    return _mm_insert_epi32(three, static_cast<int>(table[at[i + 3]]), 3);
+  };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(four(0)), four(4), 1);
+}
+__attribute__((always_inline)) inline void lookup_pairs(const uint64_t* table, Ints indices, Ints out[2]) {
+  alignas(32) uint32_t at[kLanes];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(at), indices);
+  const auto two = [&](int i) { return entries_of_two(table + at[i], table + at[i + 1]); };
+  const Ints first = _mm256_inserti128_si256(_mm256_castsi128_si256(two(0)), two(4), 1);
+  const Ints second = _mm256_inserti128_si256(_mm256_castsi128_si256(two(2)), two(6), 1);
+  out[0] = as_ints(_mm256_shuffle_ps(as_floats(first), as_floats(second), 0x88));
+  out[1] = as_ints(_mm256_shuffle_ps(as_floats(first), as_floats(second), 0xdd));
+}
+
+template <int kWord>
+inline Ints mirrored(Ints bytes, Ints bits, Ints twice_zero) {
+  constexpr int kByte = kWord / 2;
+  const Ints replicate = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(kByte, kByte, kByte, kByte, kByte + 4, kByte + 4, kByte + 4, kByte + 4, kByte + 8, kByte + 8,
+                    kByte + 8, kByte + 8, kByte + 12, kByte + 12, kByte + 12, kByte + 12));
+  const Ints select = _mm256_set1_epi32(kWord % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
+  const Ints chosen = _mm256_and_si256(_mm256_shuffle_epi8(bits, replicate), select);
+  return _mm256_blendv_epi8(bytes, _mm256_sub_epi8(twice_zero, bytes), _mm256_cmpeq_epi8(chosen, select));
+}
+
 }  // namespace
 }  // namespace carat::exec::cpu

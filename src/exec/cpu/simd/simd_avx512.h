@@ -164,5 +164,48 @@ inline Ints spread_bits(Ints bits) {
   return _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(0x10));
 }
 
+// Entry by entry: gathering takes longer (simd_four_words.h). The indices pass through memory, from where they can be
+// addresses at once.
+__attribute__((always_inline)) inline Ints lookup_words(const uint32_t* table, Ints indices) {
+  alignas(64) uint32_t at[kLanes];
+  _mm512_store_si512(at, indices);
+  const auto four = [&](int i) {
+    const __m128i two =
+        _mm_insert_epi32(_mm_cvtsi32_si128(static_cast<int>(table[at[i]])), static_cast<int>(table[at[i + 1]]), 1);
+    const __m128i three = _mm_insert_epi32(two, static_cast<int>(table[at[i + 2]]), 2);
+    return _mm_insert_epi32(three, static_cast<int>(table[at[i + 3]]), 3);
+  };
+  Ints v = _mm512_castsi128_si512(four(0));
+  v = _mm512_inserti32x4(v, four(4), 1);
+  v = _mm512_inserti32x4(v, four(8), 2);
+  return _mm512_inserti32x4(v, four(12), 3);
+}
+__attribute__((always_inline)) inline void lookup_pairs(const uint64_t* table, Ints indices, Ints out[2]) {
+  alignas(64) uint32_t at[kLanes];
+  _mm512_store_si512(at, indices);
+  // Lanes 0, 1, 4, 5, ... and 2, 3, 6, 7, ...: the shuffle that parts low from high words puts them in order.
+  const auto eight = [&](int i) {
+    const auto two = [&](int j) { return entries_of_two(table + at[j], table + at[j + 1]); };
+    Ints v = _mm512_castsi128_si512(two(i));
+    v = _mm512_inserti32x4(v, two(i + 4), 1);
+    v = _mm512_inserti32x4(v, two(i + 8), 2);
+    return _mm512_inserti32x4(v, two(i + 12), 3);
+  };
+  const Floats first = as_floats(eight(0)), second = as_floats(eight(2));
+  out[0] = as_ints(_mm512_shuffle_ps(first, second, 0x88));
+  out[1] = as_ints(_mm512_shuffle_ps(first, second, 0xdd));
+}
+
+template <int kWord>
+inline Ints mirrored(Ints bytes, Ints bits, Ints twice_zero) {
+  constexpr int kByte = kWord / 2;
+  const Ints replicate = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(kByte, kByte, kByte, kByte, kByte + 4, kByte + 4, kByte + 4, kByte + 4, kByte + 8, kByte + 8,
+                    kByte + 8, kByte + 8, kByte + 12, kByte + 12, kByte + 12, kByte + 12));
+  const Ints select = _mm512_set1_epi32(kWord % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
+  const __mmask64 set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits, replicate), select);
+  return _mm512_mask_sub_epi8(bytes, set, twice_zero, bytes);
+}
+
 }  // namespace
 }  // namespace carat::exec::cpu

@@ -22,5 +22,11 @@ __attribute__((always_inline)) inline __m128i four_words(const uint8_t* row, siz
   return _mm_insert_epi32(_mm_insert_epi32(two, word(2), 2), word(3), 3);
 }
 
+// Two entries of 64 bits.
+__attribute__((always_inline)) inline __m128i entries_of_two(const uint64_t* first, const uint64_t* second) {
+  const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(first));
+  return _mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(low), reinterpret_cast<const __m64*>(second)));
+}
+
 }  // namespace
 }  // namespace carat::exec::cpu

@@ -233,5 +233,27 @@ inline Ints spread_bits(Ints bits) {
   return (Ints)(((four | four << 7 | four << 14 | four << 21) & 0x01010101u) << 4);
 }
 
+// Lane by lane the entry of a table.
+inline Ints lookup_words(const uint32_t* table, Ints indices) {
+  const auto entry = [&](int i) { return static_cast<int32_t>(table[indices[i]]); };
+  return Ints{entry(0), entry(1), entry(2), entry(3)};
+}
+// The same with entries of 64 bits: the low words in out[0], the high ones in out[1].
+inline void lookup_pairs(const uint64_t* table, Ints indices, Ints out[2]) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint64_t entry = table[indices[i]];
+    out[0][i] = static_cast<int32_t>(entry & 0xffffffffu);
+    out[1][i] = static_cast<int32_t>(entry >> 32);
+  }
+}
+
+// Bytes whose bit, one of the bits 4 * kWord .. 4 * kWord + 3 of the lane, is set become twice_zero - byte.
+template <int kWord>
+inline Ints mirrored(Ints bytes, Ints bits, Ints twice_zero) {
+  const Ints mask = (Ints)((Words)spread_bits<kWord>(bits) >> 4) * 255;
+  // Without a borrow between bytes: none is larger than twice_zero.
+  return (bytes & ~mask) | ((twice_zero - bytes) & mask);
+}
+
 }  // namespace
 }  // namespace carat::exec::cpu
