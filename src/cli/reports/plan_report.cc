@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/byte_size.h"
+#include "exec/cuda/weights/packing.h"
 
 namespace carat::cli {
 
@@ -19,10 +20,24 @@ std::string_view cache_type_text(quant::Format format) {
   return format == quant::Format::kQ8_0 ? "q8_0 (int8 and an fp16 scale for 32)" : "fp16";
 }
 
+// Formats whose bits no packing keeps: what they cost is said, not hidden in the sum.
+std::string inflated_rows(const cuda::Plan& plan) {
+  std::string text;
+  for (const cuda::InflatedFormat& inflated : plan.weights.inflated) {
+    const bool in_floats = cuda::is_float_packing(cuda::packing_of(inflated.format));
+    text += row(fmt::format("  of all weights, those in {}", quant::info(inflated.format).name), inflated.packed_bytes,
+                fmt::format("as {}, for {} has no packing of its own: {} in the file",
+                            in_floats ? "16-bit floats" : "8-bit integers", quant::info(inflated.format).name,
+                            byte_size(inflated.file_bytes)));
+  }
+  return text;
+}
+
 std::string memory_section(const cuda::Plan& plan) {
   std::string text = fmt::format("GPU memory for a context of {}, {} sequence{}, passes of up to {} tokens\n",
                                  grouped(plan.context), plan.sequences, plan.sequences == 1 ? "" : "s", plan.chunk);
   text += row("weights", plan.weights.packed, "packed: the file's bits in the order the kernels read them");
+  text += inflated_rows(plan);
   text += row("norms and scales", plan.weights.vectors, "fp32");
   if (plan.placement.resident_fp8) {
     text += row("e4m3 copies of the weights", plan.weights.fp8_copies(plan.placement),
@@ -131,6 +146,12 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
                       {"positions", group.cells},
                       {"bytes", group.bytes}});
   }
+  ordered_json inflated = ordered_json::array();
+  for (const cuda::InflatedFormat& format : plan.weights.inflated) {
+    inflated.push_back({{"format", quant::info(format.format).name},
+                        {"file_bytes", format.file_bytes},
+                        {"packed_bytes", format.packed_bytes}});
+  }
   ordered_json kernels = ordered_json::array();
   for (const cuda::KernelDecision& made : plan.kernels) {
     kernels.push_back({{"slot", made.slot}, {"name", made.name}, {"reason", made.reason}});
@@ -173,6 +194,7 @@ nlohmann::ordered_json plan_json(const PlanReport& report) {
       {"cpu_seconds_per_token", static_cast<double>(plan.split.bytes_per_token) / report.host_bytes_per_second},
       {"kv_type", quant::info(plan.kv_format).name},
       {"kv_groups", groups},
+      {"inflated", inflated},
       {"kernels", kernels},
   };
 }

@@ -21,6 +21,7 @@ Packing packing_of(quant::Format format) {
       return Packing::kF32;
     case Format::kBF16:
     case Format::kMXFP4:
+    case Format::kNVFP4:
       return Packing::kBF16;
     default:
       return Packing::kF16;

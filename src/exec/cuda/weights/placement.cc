@@ -1,5 +1,7 @@
 #include "exec/cuda/weights/placement.h"
 
+#include <algorithm>
+
 #include "exec/cuda/weights/packing.h"
 #include "exec/cuda/weights/product_path.h"
 
@@ -17,6 +19,16 @@ uint64_t bf16_size(const model::Matrix& matrix) { return padded(matrix.rows * ma
 
 uint64_t fp8_size(const model::Matrix& matrix) { return padded(matrix.rows * matrix.cols) + padded(matrix.rows * 4); }
 
+// What takes more than an eighth above the file's bits is worth a word: padding alone takes less.
+void count_inflation(const model::Matrix& matrix, WeightBytes& bytes) {
+  const uint64_t packed = packed_size(matrix);
+  if (quant::info(matrix.format).block == 1 || packed <= matrix.data.size() + matrix.data.size() / 8) return;
+  auto found = std::ranges::find(bytes.inflated, matrix.format, &InflatedFormat::format);
+  if (found == bytes.inflated.end()) found = bytes.inflated.insert(found, {.format = matrix.format});
+  found->file_bytes += matrix.data.size();
+  found->packed_bytes += packed;
+}
+
 // The router is in fp32 beside its packed rows.
 void add_router(const model::Matrix& router, WeightBytes& bytes) {
   bytes.packed += packed_matrix_bytes(Packing::kF32, router.rows, router.cols);
@@ -28,6 +40,7 @@ void add_group(const LayerGroup& group, WeightBytes& bytes) {
   uint64_t bf16 = 0;
   for (const model::Matrix* matrix : group) {
     bytes.packed += packed_size(*matrix);
+    count_inflation(*matrix, bytes);
     bf16 += bf16_size(*matrix);
     if (fp8_reads(group)) bytes.fp8 += fp8_size(*matrix);
   }
@@ -43,6 +56,7 @@ WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
   WeightBytes bytes;
   const auto add = [&](const model::Matrix& matrix) {
     bytes.packed += packed_size(matrix);
+    count_inflation(matrix, bytes);
     bytes.bf16 += bf16_size(matrix);
   };
   for (uint32_t i = first_layer; i < model.config().L; ++i) {
@@ -50,10 +64,14 @@ WeightBytes weight_bytes(const model::Model& model, uint32_t first_layer) {
     bytes.vectors += (12 * uint64_t{model.config().d} + 4096) * 4;
   }
   add(weights.output);
-  if (weights.token_embd.data.data() != weights.output.data.data()) bytes.packed += packed_size(weights.token_embd);
+  if (weights.token_embd.data.data() != weights.output.data.data()) {
+    bytes.packed += packed_size(weights.token_embd);
+    count_inflation(weights.token_embd, bytes);
+  }
   if (!weights.per_layer_model_proj.empty()) {
     add(weights.per_layer_model_proj);
     bytes.ple_table = packed_size(weights.per_layer_token_embd);
+    count_inflation(weights.per_layer_token_embd, bytes);
   }
   bytes.vectors += 4 * uint64_t{model.config().d} * 4;
   return bytes;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "model/model.h"
 
@@ -14,6 +15,13 @@ struct WeightPlacement {
   bool ple_on_device = true;    // false: the per-layer-embedding table stays in page-locked host memory
 };
 
+// A format of the file without a packing that keeps its bits, and what that costs.
+struct InflatedFormat {
+  quant::Format format;
+  uint64_t file_bytes = 0;
+  uint64_t packed_bytes = 0;
+};
+
 // Bytes the weights take, by kind; which of them are taken is the placement's.
 struct WeightBytes {
   uint64_t packed = 0;  // quantised matrices of the layers, and the embedding / LM head
@@ -23,6 +31,7 @@ struct WeightBytes {
   uint64_t bf16_as_fp8 = 0;   // of that: what resident_fp8 saves
   uint64_t fp8 = 0;           // with its scales
   uint64_t vectors = 0;
+  std::vector<InflatedFormat> inflated;  // of what is in `packed` and `ple_table`
   uint64_t bf16_copies(const WeightPlacement& placement) const {
     if (!placement.resident_bf16) return 0;
     return bf16 - (placement.packed_experts ? bf16_experts : 0) - (placement.resident_fp8 ? bf16_as_fp8 : 0);

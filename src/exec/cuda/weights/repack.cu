@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "exec/cuda/device/launch.h"
+#include "exec/cuda/weights/late_formats.cuh"
 #include "exec/cuda/weights/repack.h"
 #include "exec/cuda/weights/unpack.cuh"
 
@@ -104,7 +105,7 @@ __device__ float raw_value(Format format, const uint8_t* row, uint32_t e) {
       return load_half(block + 80) * static_cast<float>(s & 15u) * static_cast<float>(q) -
              load_half(block + 82) * static_cast<float>(s >> 4);
     }
-    default: {  // Q3_K
+    case Format::kQ3_K: {
       const uint8_t* block = row + e / 256 * 110;
       const uint32_t i = e % 256, n = i / 128, g = i % 128 / 32, l = i % 32, k = i / 16;
       const uint8_t* sc = block + 96;
@@ -114,6 +115,8 @@ __device__ float raw_value(Format format, const uint8_t* row, uint32_t e) {
       const int s = static_cast<int>(low4 | (((sc[8 + k % 4] >> (2 * (k / 4))) & 3u) << 4)) - 32;
       return load_half(block + 108) * static_cast<float>(s) * static_cast<float>(q);
     }
+    default:
+      return late_format_value(format, row, e, kFp4Values, kIq4Values);
   }
 }
 

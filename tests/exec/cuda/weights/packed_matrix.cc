@@ -62,6 +62,36 @@ void set_scales(Format format, std::byte* block, test::Random& random) {
       return put_half(block + 2, signed_scale(random, 0.02f));
     case Format::kQ6_K:
       return put_half(block + offsetof(quant::BlockQ6_K, d), signed_scale(random, 0.001f));
+    case Format::kIQ4_XS:
+      return put_half(block, signed_scale(random, 0.001f));
+    case Format::kIQ3_S:
+      return put_half(block, signed_scale(random, 0.01f));
+    case Format::kIQ3_XXS:
+    case Format::kIQ2_S:
+    case Format::kIQ2_XS:
+    case Format::kIQ2_XXS:
+      return put_half(block, signed_scale(random, 0.02f));
+    case Format::kIQ1_S:
+      return put_half(block, signed_scale(random, 0.1f));
+    case Format::kIQ1_M: {
+      std::byte half[2];
+      put_half(half, signed_scale(random, 0.1f));
+      for (int k = 0; k < 4; ++k) {
+        const std::byte quarter = k % 2 == 0 ? half[k / 2] << 4 : half[k / 2] & std::byte{0xf0};
+        block[49 + 2 * k] = (block[49 + 2 * k] & std::byte{15}) | quarter;
+      }
+      return;
+    }
+    case Format::kTQ1_0:
+      return put_half(block + offsetof(quant::BlockTQ1_0, d), signed_scale(random, 1.0f));
+    case Format::kTQ2_0:
+      return put_half(block + offsetof(quant::BlockTQ2_0, d), signed_scale(random, 1.0f));
+    case Format::kQ1_0:
+    case Format::kQ2_0:
+      return put_half(block, signed_scale(random, 1.0f));
+    case Format::kNVFP4:
+      for (int k = 0; k < 4; ++k) block[k] = static_cast<std::byte>(40 + random.below(16));
+      return;
   }
 }
 
