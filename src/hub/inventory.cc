@@ -28,11 +28,13 @@ std::string_view mixture_name(uint64_t file_type) {
     uint64_t number;
     std::string_view name;
   };
-  constexpr std::array<Mixture, 22> kMixtures = {
-      {{0, "F32"},     {1, "F16"},     {2, "Q4_0"},    {3, "Q4_1"},    {7, "Q8_0"},    {8, "Q5_0"},
-       {9, "Q5_1"},    {10, "Q2_K"},   {11, "Q3_K_S"}, {12, "Q3_K_M"}, {13, "Q3_K_L"}, {14, "Q4_K_S"},
-       {15, "Q4_K_M"}, {16, "Q5_K_S"}, {17, "Q5_K_M"}, {18, "Q6_K"},   {21, "Q2_K_S"}, {25, "IQ4_NL"},
-       {30, "IQ4_XS"}, {32, "BF16"},   {38, "MXFP4"},  {39, "NVFP4"}}};
+  constexpr std::array<Mixture, 36> kMixtures = {
+      {{0, "F32"},     {1, "F16"},      {2, "Q4_0"},    {3, "Q4_1"},    {7, "Q8_0"},     {8, "Q5_0"},
+       {9, "Q5_1"},    {10, "Q2_K"},    {11, "Q3_K_S"}, {12, "Q3_K_M"}, {13, "Q3_K_L"},  {14, "Q4_K_S"},
+       {15, "Q4_K_M"}, {16, "Q5_K_S"},  {17, "Q5_K_M"}, {18, "Q6_K"},   {21, "Q2_K_S"},  {25, "IQ4_NL"},
+       {30, "IQ4_XS"}, {32, "BF16"},    {38, "MXFP4"},  {39, "NVFP4"},  {19, "IQ2_XXS"}, {20, "IQ2_XS"},
+       {22, "IQ3_XS"}, {23, "IQ3_XXS"}, {24, "IQ1_S"},  {26, "IQ3_S"},  {27, "IQ3_M"},   {28, "IQ2_S"},
+       {29, "IQ2_M"},  {31, "IQ1_M"},   {36, "TQ1_0"},  {37, "TQ2_0"},  {40, "Q1_0"},    {41, "Q2_0"}}};
   const auto* found = std::find_if(kMixtures.begin(), kMixtures.end(),
                                    [&](const Mixture& mixture) { return mixture.number == file_type; });
   return found == kMixtures.end() ? std::string_view() : found->name;

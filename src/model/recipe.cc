@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/mixture.h"
 #include "model/tensor_name.h"
 
 namespace carat::model {
@@ -23,9 +24,12 @@ struct PureType {
 };
 
 constexpr PureType kPureTypes[] = {
-    {Format::kF32, 0},   {Format::kF16, 1},   {Format::kBF16, 32}, {Format::kQ8_0, 7},    {Format::kQ4_0, 2},
-    {Format::kQ4_1, 3},  {Format::kQ5_0, 8},  {Format::kQ5_1, 9},  {Format::kQ2_K, 10},   {Format::kQ3_K, 11},
-    {Format::kQ4_K, 14}, {Format::kQ5_K, 16}, {Format::kQ6_K, 18}, {Format::kIQ4_NL, 25}, {Format::kMXFP4, 38},
+    {Format::kF32, 0},      {Format::kF16, 1},    {Format::kBF16, 32},    {Format::kQ8_0, 7},    {Format::kQ4_0, 2},
+    {Format::kQ4_1, 3},     {Format::kQ5_0, 8},   {Format::kQ5_1, 9},     {Format::kQ2_K, 10},   {Format::kQ3_K, 11},
+    {Format::kQ4_K, 14},    {Format::kQ5_K, 16},  {Format::kQ6_K, 18},    {Format::kIQ4_NL, 25}, {Format::kMXFP4, 38},
+    {Format::kIQ4_XS, 30},  {Format::kIQ3_S, 26}, {Format::kIQ3_XXS, 23}, {Format::kIQ2_S, 28},  {Format::kIQ2_XS, 20},
+    {Format::kIQ2_XXS, 19}, {Format::kIQ1_M, 31}, {Format::kIQ1_S, 24},   {Format::kTQ1_0, 36},  {Format::kTQ2_0, 37},
+    {Format::kNVFP4, 39},   {Format::kQ1_0, 40},  {Format::kQ2_0, 41},
 };
 
 bool is_float(Format format) { return format == Format::kF32 || format == Format::kF16 || format == Format::kBF16; }
@@ -49,15 +53,6 @@ bool is_table(std::string_view name) {
   return name == "token_embd.weight" || name == "per_layer_token_embd.weight" || name == "output.weight";
 }
 
-// The layers whose attn_v and ffn_down keep more bits: the first and last eighth and every third between.
-bool wants_more_bits(uint32_t ordinal, uint32_t count) {
-  return ordinal < count / 8 || ordinal >= 7 * count / 8 || (ordinal - count / 8) % 3 == 2;
-}
-
-bool has_sensitive_layers(std::string_view kind) {
-  return kind == "attn_v.weight" || kind == "ffn_down.weight" || kind == "ffn_down_exps.weight";
-}
-
 }  // namespace
 
 uint64_t TensorShape::elements() const {
@@ -70,8 +65,21 @@ Format fit_to_width(Format format, uint64_t width) {
   if (width % quant::info(format).block == 0) return format;
   Format fallback = Format::kF16;
   switch (format) {
+    case Format::kIQ1_S:
+    case Format::kIQ1_M:
+    case Format::kIQ2_XXS:
+    case Format::kIQ2_XS:
+    case Format::kIQ2_S:
+    case Format::kIQ3_XXS:
+    case Format::kIQ3_S:
+    case Format::kIQ4_XS:
+      fallback = Format::kIQ4_NL;
+      break;
     case Format::kQ2_K:
     case Format::kQ3_K:
+    case Format::kTQ1_0:
+    case Format::kTQ2_0:
+    case Format::kQ2_0:
       fallback = Format::kQ4_0;
       break;
     case Format::kQ4_K:
@@ -90,7 +98,8 @@ Format fit_to_width(Format format, uint64_t width) {
 }
 
 std::vector<std::string> Recipe::names() {
-  std::vector<std::string> names = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k_m"};
+  std::vector<std::string> names = {"f32", "f16", "bf16", "q8_0", "q4_0"};
+  for (const Mixture& mixture : mixtures()) names.emplace_back(mixture.name);
   for (const PureType& pure : kPureTypes) {
     if (!is_float(pure.format)) names.push_back(type_name(pure.format) + "-pure");
   }
@@ -100,10 +109,11 @@ std::vector<std::string> Recipe::names() {
 Recipe Recipe::parse(std::string_view text) {
   Recipe recipe;
   recipe.name_ = lower_case(text);
-  if (recipe.name_ == "q4_k_m") {
-    recipe.base_ = Format::kQ4_K;
-    recipe.kind_ = Kind::kMedium;
-    recipe.file_type_ = 15;
+  if (const Mixture* mixture = find_mixture(recipe.name_)) {
+    recipe.base_ = mixture->base;
+    recipe.kind_ = Kind::kMixture;
+    recipe.mixture_ = mixture;
+    recipe.file_type_ = mixture->file_type;
     return recipe;
   }
   for (const PureType& pure : kPureTypes) {
@@ -127,10 +137,17 @@ bool Recipe::keeps_float_type(std::string_view name) const {
 std::vector<Format> Recipe::formats(std::span<const TensorShape> tensors) const {
   // Files need not list layers in order, so a tensor's ordinal among its kind comes from the layer numbers.
   std::map<std::string_view, std::set<uint32_t>> layers_of_kind;
+  MixtureModel model = {.query_heads_per_kv_head = 1, .has_experts = false};
+  uint64_t queries = 0, keys = 0;
   for (const TensorShape& tensor : tensors) {
+    if (tensor.name == "blk.0.attn_q.weight") queries = tensor.ne[1];
+    if (tensor.name == "blk.0.attn_k.weight") keys = tensor.ne[1];
     const auto block = split_block_name(tensor.name);
-    if (block && has_sensitive_layers(block->kind)) layers_of_kind[block->kind].insert(block->layer);
+    if (!block) continue;
+    layers_of_kind[block->kind].insert(block->layer);
+    model.has_experts = model.has_experts || block->kind.ends_with("_exps.weight");
   }
+  if (keys > 0) model.query_heads_per_kv_head = queries / keys;
   std::vector<Format> chosen;
   chosen.reserve(tensors.size());
   for (const TensorShape& tensor : tensors) {
@@ -142,12 +159,16 @@ std::vector<Format> Recipe::formats(std::span<const TensorShape> tensors) const 
     const auto block = split_block_name(tensor.name);
     if (keeps_float_type(tensor.name)) {
       format = Format::kBF16;
-    } else if (kind_ != Kind::kPure && is_table(tensor.name) && base_ != Format::kQ8_0) {
+    } else if (kind_ == Kind::kShipped && is_table(tensor.name) && base_ != Format::kQ8_0) {
       format = Format::kQ6_K;
-    } else if (kind_ == Kind::kMedium && block && has_sensitive_layers(block->kind)) {
-      const std::set<uint32_t>& layers = layers_of_kind[block->kind];
-      const auto ordinal = std::distance(layers.begin(), layers.find(block->layer));
-      if (wants_more_bits(static_cast<uint32_t>(ordinal), static_cast<uint32_t>(layers.size()))) format = Format::kQ6_K;
+    } else if (kind_ == Kind::kMixture) {
+      MixtureTensor place = {.kind = tensor.name, .ordinal = 0, .count = 1};
+      if (block) {
+        const std::set<uint32_t>& layers = layers_of_kind[block->kind];
+        const auto ordinal = std::distance(layers.begin(), layers.find(block->layer));
+        place = {block->kind, static_cast<uint32_t>(ordinal), static_cast<uint32_t>(layers.size())};
+      }
+      format = mixture_format(*mixture_, place, model);
     }
     chosen.push_back(fit_to_width(format, tensor.ne[0]));
   }

@@ -56,5 +56,16 @@ void quantise_q5_1(const float* values, std::byte* blocks, size_t count, const f
 void quantise_q4_k(const float* values, std::byte* blocks, size_t count, const float* importance);
 void quantise_q5_k(const float* values, std::byte* blocks, size_t count, const float* importance);
 void quantise_q6_k(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q2_k(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_q3_k(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq4_nl(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq4_xs(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_mxfp4(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_nvfp4(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq2_xxs(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq2_xs(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq2_s(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq3_xxs(const float* values, std::byte* blocks, size_t count, const float* importance);
+void quantise_iq3_s(const float* values, std::byte* blocks, size_t count, const float* importance);
 
 }  // namespace carat::quant

@@ -81,6 +81,40 @@ TEST(Recipe, MediumGivesSomeLayersMoreBits) {
   EXPECT_EQ(formats.at("token_embd.weight"), Format::kQ6_K);
 }
 
+// The types llama-quantize of November 2026 gives these tensors.
+TEST(Recipe, MixturesAreThoseOfLlamaQuantize) {
+  const auto xs = formats_of("26b-a4b", "iq4_xs");
+  EXPECT_EQ(xs.at("blk.0.ffn_gate_up_exps.weight"), Format::kIQ4_XS);
+  EXPECT_EQ(xs.at("blk.0.ffn_down_exps.weight"), Format::kIQ4_NL);  // 704 is no multiple of 256
+  EXPECT_EQ(xs.at("blk.0.attn_v.weight"), Format::kIQ4_XS);         // two queries a head of keys
+  EXPECT_EQ(xs.at("token_embd.weight"), Format::kQ6_K);
+  EXPECT_EQ(formats_of("e2b", "iq4_xs").at("blk.0.attn_v.weight"), Format::kQ5_K);  // eight
+
+  const auto q3 = formats_of("31b", "q3_k_m");
+  EXPECT_EQ(layers_with(q3, "ffn_down.weight", Format::kQ5_K), (std::set<uint32_t>{0, 1, 2}));  // 60 / 16
+  EXPECT_EQ(layers_with(q3, "ffn_down.weight", Format::kQ4_K).size(), 57u);
+  EXPECT_EQ(layers_with(q3, "attn_v.weight", Format::kQ5_K), (std::set<uint32_t>{0, 1}));
+  EXPECT_EQ(q3.at("blk.20.attn_output.weight"), Format::kQ4_K);
+  EXPECT_EQ(q3.at("blk.20.attn_q.weight"), Format::kQ3_K);
+
+  const auto iq2 = formats_of("26b-a4b", "iq2_m");
+  EXPECT_EQ(iq2.at("token_embd.weight"), Format::kQ5_K);
+  EXPECT_EQ(iq2.at("blk.0.attn_v.weight"), Format::kQ4_K);  // experts
+  EXPECT_EQ(iq2.at("blk.9.attn_output.weight"), Format::kIQ3_S);
+  EXPECT_EQ(iq2.at("blk.9.ffn_gate_up_exps.weight"), Format::kIQ2_S);
+  EXPECT_EQ(formats_of("12b", "iq2_xxs").at("blk.0.ffn_down.weight"), Format::kQ2_K);
+  EXPECT_EQ(formats_of("12b", "iq2_xxs").at("blk.6.ffn_down.weight"), Format::kIQ2_XXS);
+
+  const auto iq3 = formats_of("12b", "iq3_xxs");
+  EXPECT_EQ(iq3.at("blk.4.attn_q.weight"), Format::kIQ2_S);
+  EXPECT_EQ(iq3.at("blk.4.attn_v.weight"), Format::kIQ3_XXS);
+  EXPECT_EQ(iq3.at("blk.4.attn_output.weight"), Format::kIQ3_S);
+  EXPECT_EQ(formats_of("12b", "iq3_xs").at("blk.5.ffn_up.weight"), Format::kIQ3_S);  // the first eighth
+  EXPECT_EQ(formats_of("12b", "iq3_xs").at("blk.6.ffn_up.weight"), Format::kIQ3_XXS);
+  EXPECT_EQ(formats_of("26b-a4b", "mxfp4_moe").at("blk.6.ffn_gate_up_exps.weight"), Format::kMXFP4);
+  EXPECT_EQ(formats_of("26b-a4b", "mxfp4_moe").at("blk.6.attn_q.weight"), Format::kQ8_0);
+}
+
 TEST(Recipe, LayerOrderInTheFileDoesNotMatter) {
   std::vector<TensorShape> shapes;
   for (uint32_t layer = 0; layer < 16; ++layer) {
@@ -110,7 +144,7 @@ TEST(Recipe, NarrowRowsFallBack) {
 }
 
 TEST(Recipe, PureIsPure) {
-  for (const char* type : {"q4_0", "q8_0", "q4_k", "q6_k", "iq4_nl", "mxfp4", "q2_k"}) {
+  for (const char* type : {"q4_0", "q8_0", "q4_k", "q6_k", "iq4_nl", "mxfp4", "q2_k", "iq4_xs", "iq2_xxs", "nvfp4"}) {
     const Format wanted = quant::find_format(type)->format;
     for (const auto& [name, format] : formats_of("e4b", std::string(type) + "-pure")) {
       EXPECT_TRUE(format == wanted || format == Format::kF32) << type << " " << name;

@@ -24,6 +24,11 @@ double element_value(quant::Format format, const std::byte* bytes, int e);
 // The half with these bits, as a double.
 double half_value(unsigned bits);
 
+// What a format's few levels make of values; see element_values.cc.
+bool has_zero_level(quant::Format format);
+// How far an element may come out from its value, as a part of the largest of its block.
+float coarseness(quant::Format format);
+
 // Which scales (or, in the float formats, values) random blocks have.
 enum class Scales { kAny, kFinite, kSubnormal };
 

@@ -72,7 +72,9 @@ TEST_P(HostileValuesTest, InfinityAndHugeValuesAreClamped) {
     const std::vector<float> back = round_trip(values);
     for (const float value : back) ASSERT_TRUE(std::isfinite(value)) << huge;
     EXPECT_EQ(std::signbit(back[40]), std::signbit(huge));
-    EXPECT_GE(std::fabs(back[40]), 60000.0f);
+    // The largest NVFP4 holds is 2880, under a scale that suits its neighbours no worse 2688.
+    EXPECT_GE(std::fabs(back[40]),
+              GetParam().format == Format::kNVFP4 ? 2600.0f : 60000.0f * (1.0f - test::coarseness(GetParam().format)));
     // Other blocks know nothing of it.
     const std::vector<float> clean = round_trip(Random(2).normals(kCount));
     for (size_t i = 256; i < kCount; ++i) EXPECT_EQ(back[i], clean[i]);
@@ -80,6 +82,7 @@ TEST_P(HostileValuesTest, InfinityAndHugeValuesAreClamped) {
 }
 
 TEST_P(HostileValuesTest, ValuesBelowTheSmallestHalfVanish) {
+  if (GetParam().format == Format::kMXFP4) GTEST_SKIP() << "skipped: its scales go down to 2^-128";
   for (const float tiny : {FLT_MIN, FLT_TRUE_MIN, -FLT_TRUE_MIN, 0x1p-30f}) {
     std::vector<float> values(kCount, tiny);
     values[3] = -tiny;
@@ -89,13 +92,17 @@ TEST_P(HostileValuesTest, ValuesBelowTheSmallestHalfVanish) {
 
 // Where scales are subnormal halves, errors grow to a step of 2^-24 but not to the size of the values.
 TEST_P(HostileValuesTest, SubnormalScalesAreUsed) {
+  if (!test::has_zero_level(GetParam().format) || GetParam().format == Format::kNVFP4) {
+    GTEST_SKIP() << "skipped: the smallest scale times a level is more than these steps";
+  }
   Random random(3);
   for (int exponent = -24; exponent <= -8; ++exponent) {
     std::vector<float> values(kCount);
     for (float& value : values) value = std::ldexp(random.uniform(-1.0f, 1.0f), exponent);
     const std::vector<float> back = round_trip(values);
     for (size_t i = 0; i < kCount; ++i) {
-      const float step = std::max(0x1p-24f, std::ldexp(1.0f, exponent) * 0.16f);
+      const float step =
+          std::max(0x1p-24f, std::ldexp(1.0f, exponent) * std::max(0.16f, test::coarseness(GetParam().format)));
       EXPECT_LE(std::fabs(back[i] - values[i]), step) << GetParam().name << " 2^" << exponent << " element " << i;
     }
   }
@@ -104,12 +111,16 @@ TEST_P(HostileValuesTest, SubnormalScalesAreUsed) {
 TEST_P(HostileValuesTest, ConstantBlocks) {
   for (const float constant : {1.0f, -1.0f, 0.37f, -1000.0f, 0.05f}) {
     for (const float value : round_trip(std::vector<float>(kCount, constant))) {
-      EXPECT_NEAR(value, constant, std::fabs(constant) * 0.002f) << GetParam().name;
+      // Few scales, or a codebook without a group of equal values, leave a distance.
+      const bool coarse = GetParam().format == Format::kNVFP4 || test::coarseness(GetParam().format) > 0.13f;
+      const float distance = coarse ? test::coarseness(GetParam().format) : 0.002f;
+      EXPECT_NEAR(value, constant, std::fabs(constant) * distance) << GetParam().name;
     }
   }
 }
 
 TEST_P(HostileValuesTest, OneValueAmongZeros) {
+  if (!test::has_zero_level(GetParam().format)) GTEST_SKIP() << "skipped: the format has no level for 0";
   for (const float lone : {3.0f, -3.0f}) {
     std::vector<float> values(kCount, 0.0f);
     values[77] = lone;
@@ -139,7 +150,8 @@ TEST_P(HostileValuesTest, UselessImportanceIsIgnored) {
     }
     return total;
   };
-  EXPECT_LT(error_where_it_counts(quantise(values, importance.data())), 0.8 * error_where_it_counts(plain));
+  const double factor = GetParam().format == Format::kMXFP4 ? 1.0 : 0.8;  // a power of two is all there is to choose
+  EXPECT_LE(error_where_it_counts(quantise(values, importance.data())), factor * error_where_it_counts(plain));
 }
 
 TEST_P(HostileValuesTest, RandomBitPatternsRepeat) {

@@ -44,6 +44,18 @@ std::vector<float> GgmlLibrary::dequantise(const quant::FormatInfo& format,
   return values;
 }
 
+std::string GgmlLibrary::type_name(uint32_t id) const {
+  return function<const char* (*)(int)>("ggml_type_name")(static_cast<int>(id));
+}
+
+uint64_t GgmlLibrary::type_block(uint32_t id) const {
+  return static_cast<uint64_t>(function<int64_t (*)(int)>("ggml_blck_size")(static_cast<int>(id)));
+}
+
+uint64_t GgmlLibrary::type_bytes(uint32_t id) const {
+  return function<size_t (*)(int)>("ggml_type_size")(static_cast<int>(id));
+}
+
 std::vector<std::byte> GgmlLibrary::quantise(const quant::FormatInfo& format, const std::vector<float>& values,
                                              size_t columns, const std::vector<float>& column_importance) const {
   using QuantizeInit = void (*)(int type);

@@ -23,6 +23,11 @@ class GgmlLibrary {
   std::vector<std::byte> quantise(const quant::FormatInfo& format, const std::vector<float>& values, size_t columns,
                                   const std::vector<float>& column_importance) const;
 
+  // Of a type id; a block of 0 where the peer has no such type.
+  std::string type_name(uint32_t id) const;
+  uint64_t type_block(uint32_t id) const;
+  uint64_t type_bytes(uint32_t id) const;
+
  private:
   template <typename Function>
   Function function(const std::string& name) const;
