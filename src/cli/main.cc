@@ -85,6 +85,7 @@ int main(int count, char** values) {
     add_tokenize_command(app);
     add_bench_command(app);
     add_perplexity_command(app);
+    add_imatrix_command(app);
     add_quantize_command(app);
     add_synth_command(app);
     add_plan_command(app);

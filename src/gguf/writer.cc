@@ -256,6 +256,11 @@ void Writer::write_at(size_t tensor, uint64_t offset, std::span<const std::byte>
   }
 }
 
+void Writer::leave_zeros(size_t tensor) {
+  CARAT_CHECK(in_data_ && !finished_ && current_ == 0 && current_bytes_ == 0 && tensor < tensors_.size());
+  placed_.fetch_add(tensors_[tensor].bytes, std::memory_order_relaxed);
+}
+
 void Writer::finish() {
   CARAT_CHECK(in_data_ && !finished_);
   // Every declared tensor has all its data.

@@ -49,6 +49,8 @@ class Writer {
   // Bytes [offset, offset + bytes.size()) of the tensor declared as number `tensor`. May be called from several threads
   // at a time; each byte of each tensor is to be written exactly once. One file uses write() or write_at(), not both.
   void write_at(size_t tensor, uint64_t offset, std::span<const std::byte> bytes);
+  // Instead of write_at for a whole tensor: its bytes are zeros that take no room on the disk.
+  void leave_zeros(size_t tensor);
   void finish();  // checks that every tensor is complete, flushes, renames
 
  private:
@@ -84,7 +86,7 @@ class Writer {
   uint64_t current_bytes_ = 0;        // how much of it is written
   uint64_t data_start_ = 0;           // where the data section begins in the file
   uint64_t data_bytes_ = 0;           // its size with the padding of every tensor
-  std::atomic<uint64_t> placed_ = 0;  // bytes written by write_at()
+  std::atomic<uint64_t> placed_ = 0;  // bytes written by write_at() or left as zeros
   bool in_data_ = false;
   bool finished_ = false;
 };

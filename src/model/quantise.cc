@@ -91,11 +91,29 @@ std::vector<Piece> cut_into_pieces(const QuantisePlan& plan) {
 // What one worker needs; allocated once.
 struct Scratch {
   std::vector<float> values;
+  std::vector<float> importance;
   std::vector<std::byte> blocks;
 };
 
-std::span<const std::byte> convert(const gguf::ModelFile& file, const QuantiseStep& step, const Piece& piece,
-                                   Scratch& scratch) {
+// One weight for each element of a piece: that of its column, in files with experts of its expert's. nullptr: none
+// known.
+const float* importance_of(const QuantisePlan& plan, const QuantiseStep& step, const Piece& piece, Scratch& scratch) {
+  if (plan.importance == nullptr) return nullptr;
+  const gguf::TensorInfo& info = step.source->info;
+  const std::span<const float> means = plan.importance->find(info.name);
+  if (means.empty()) return nullptr;
+  const uint64_t columns = info.ne[0];
+  const uint64_t slice_elements = means.size() == columns ? UINT64_MAX : columns * info.ne[1];
+  scratch.importance.resize(piece.count);
+  for (uint64_t i = 0; i < piece.count; ++i) {
+    const uint64_t at = piece.first + i;
+    scratch.importance[i] = means[at / slice_elements * columns + at % columns];
+  }
+  return scratch.importance.data();
+}
+
+std::span<const std::byte> convert(const gguf::ModelFile& file, const QuantisePlan& plan, const QuantiseStep& step,
+                                   const Piece& piece, Scratch& scratch) {
   const quant::FormatInfo& from = *quant::find_format(step.source->info.type);
   const quant::FormatInfo& to = *quant::find_format(step.to_type);
   scratch.values.resize(piece.count);
@@ -107,7 +125,7 @@ std::span<const std::byte> convert(const gguf::ModelFile& file, const QuantiseSt
            step.source->info.name);
     }
   }
-  to.quantise(scratch.values.data(), scratch.blocks.data(), piece.count, nullptr);
+  to.quantise(scratch.values.data(), scratch.blocks.data(), piece.count, importance_of(plan, step, piece, scratch));
   return scratch.blocks;
 }
 
@@ -126,7 +144,7 @@ uint64_t QuantisePlan::to_bytes() const {
 }
 
 QuantisePlan plan_quantise(const gguf::ModelFile& file, std::optional<Recipe> recipe, bool allow_requantise) {
-  QuantisePlan plan{std::move(recipe), {}, {}};
+  QuantisePlan plan{std::move(recipe), {}, {}, nullptr};
   for (const gguf::TensorView& tensor : file.tensors()) {
     plan.steps.push_back({.source = &tensor, .to_type = tensor.info.type, .to_bytes = tensor.info.bytes});
   }
@@ -148,8 +166,32 @@ QuantisePlan plan_quantise(const gguf::ModelFile& file, std::optional<Recipe> re
   return plan;
 }
 
+void check_importance(const gguf::ModelFile& file, const QuantisePlan& plan) {
+  if (plan.importance == nullptr) return;
+  size_t used = 0, converted = 0;
+  for (const QuantiseStep& step : plan.steps) {
+    if (step.copies()) continue;
+    ++converted;
+    const gguf::TensorInfo& info = step.source->info;
+    const std::span<const float> means = plan.importance->find(info.name);
+    if (means.empty()) continue;
+    ++used;
+    const uint64_t slices = info.dimensions > 2 ? info.ne[2] : 1;
+    if (means.size() == info.ne[0] || means.size() == info.ne[0] * slices) continue;
+    fail(ErrorCode::kBadFile,
+         "{}: tensor {} has rows of {} and {} slices, but the importance matrix {} values for it; it "
+         "is of another model",
+         file.path(), info.name, info.ne[0], slices, means.size());
+  }
+  if (converted > 0 && used == 0) {
+    fail(ErrorCode::kBadFile, "{}: the importance matrix has none of the tensors to convert; it is of another model",
+         file.path());
+  }
+}
+
 void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::string& path, ThreadPool& pool,
               const WriteControl& control) {
+  check_importance(file, plan);
   gguf::Writer writer(path, file.first_header().alignment);
   copy_metadata(file, plan, writer);
   for (const QuantiseStep& step : plan.steps) {
@@ -169,7 +211,7 @@ void quantise(const gguf::ModelFile& file, const QuantisePlan& plan, const std::
       const gguf::TensorTypeInfo& to = *gguf::find_tensor_type(step.to_type);
       const auto source =
           step.source->data.subspan(piece.first / from.block * from.bytes, piece.count / from.block * from.bytes);
-      const auto result = step.copies() ? source : convert(file, step, piece, scratch[worker]);
+      const auto result = step.copies() ? source : convert(file, plan, step, piece, scratch[worker]);
       writer.write_at(piece.step, piece.first / to.block * to.bytes, result);
       const uint64_t sum = done.fetch_add(source.size(), std::memory_order_relaxed) + source.size();
       if (control.progress && worker == 0) control.progress(sum);

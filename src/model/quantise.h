@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "gguf/reader.h"
+#include "model/importance.h"
 #include "model/metadata_edit.h"
 #include "model/recipe.h"
 #include "model/write_control.h"
@@ -23,9 +25,10 @@ struct QuantiseStep {
 };
 
 struct QuantisePlan {
-  std::optional<Recipe> recipe;     // without one every tensor is copied
-  std::vector<QuantiseStep> steps;  // in file order
-  std::vector<MetadataEdit> edits;  // carried out after everything else, so that they win
+  std::optional<Recipe> recipe;                        // without one every tensor is copied
+  std::vector<QuantiseStep> steps;                     // in file order
+  std::vector<MetadataEdit> edits;                     // carried out after everything else, so that they win
+  std::shared_ptr<const ImportanceMatrix> importance;  // weighs errors; nullptr: all count alike
 
   uint64_t from_bytes() const;
   uint64_t to_bytes() const;
@@ -35,6 +38,9 @@ struct QuantisePlan {
 // to change (unless allow_requantise: its error adds up), or when carat cannot write the format the recipe asks for.
 // Tensors of types carat does not compute with are copied. `file` must outlive the plan.
 QuantisePlan plan_quantise(const gguf::ModelFile& file, std::optional<Recipe> recipe, bool allow_requantise);
+
+// Throws kBadFile when an entry of plan.importance does not fit its tensor, or none is of a tensor that is converted.
+void check_importance(const gguf::ModelFile& file, const QuantisePlan& plan);
 
 // Carries the plan out: streams every tensor through memory once, on all workers. Metadata is copied except the keys of
 // plan.edits, split.* and, under a recipe, general.file_type and general.quantization_version. Throws kBadFile naming

@@ -239,6 +239,7 @@ SynthModel plan_synth(const SynthOptions& options) {
   SynthModel model{.preset = find_preset(options.preset),
                    .recipe = Recipe::parse(options.recipe),
                    .seed = options.seed,
+                   .hollow = options.hollow,
                    .tensors = {}};
   if (options.layers != 0) model.preset.shorten(options.layers);
   if (options.vocabulary != 0) {
@@ -273,7 +274,14 @@ void write_synth(const SynthModel& model, const std::string& path, ThreadPool& p
   }
   writer.begin_data();
 
-  const std::vector<Piece> pieces = cut_into_pieces(model.tensors);
+  std::vector<Piece> pieces = cut_into_pieces(model.tensors);
+  if (model.hollow) {
+    const auto is_hollow = [&](size_t tensor) { return quant::info(model.tensors[tensor].format).block > 1; };
+    std::erase_if(pieces, [&](const Piece& piece) { return is_hollow(piece.tensor); });
+    for (size_t tensor = 0; tensor < model.tensors.size(); ++tensor) {
+      if (is_hollow(tensor)) writer.leave_zeros(tensor);
+    }
+  }
   std::vector<std::vector<std::byte>> buffers(pool.size());
   std::atomic<uint64_t> written{0};
   pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end, unsigned worker) {

@@ -19,6 +19,7 @@ struct SynthOptions {
   uint32_t vocabulary = 0;
   uint32_t context = 0;
   uint64_t seed = 1;
+  bool hollow = false;  // weights in blocks are zeros that take no room on the disk: enough to plan with
 };
 
 // One tensor of a synthetic model: what it is and how its values are drawn.
@@ -36,6 +37,7 @@ struct SynthModel {
   Preset preset;  // with the layers, vocabulary and context asked for
   Recipe recipe;
   uint64_t seed;
+  bool hollow;
   std::vector<SynthTensor> tensors;
 
   uint64_t parameters() const;

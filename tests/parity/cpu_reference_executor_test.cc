@@ -12,7 +12,9 @@
 #include "exec/cpu/cpu_executor.h"
 #include "exec/cpu/simd/instruction_set.h"
 #include "exec/reference/reference_executor.h"
+#include "model/synth.h"
 #include "support/executor_runs.h"
+#include "support/files.h"
 #include "support/random.h"
 #include "support/tiny_model.h"
 
@@ -79,6 +81,33 @@ TEST_P(CpuAgainstReference, LogitsAgreeAtEveryPosition) {
     RecordProperty(fmt::format("error_{}", table->name), fmt::format("{:.2e}", error));
   }
 }
+
+// A file of each format, from its bytes to logits: opened, run by both executors, and the same within the rounding of
+// activations to 15 bits.
+class EveryFormatOfWeights : public testing::TestWithParam<quant::FormatInfo> {};
+
+TEST_P(EveryFormatOfWeights, OpensAndRunsOnTheReferenceAndTheCpu) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.file("model.gguf"), name(GetParam().name);
+  const bool is_float = GetParam().block == 1;
+  ThreadPool pool(1);
+  model::write_synth(model::plan_synth({.preset = "tiny-12b", .recipe = name + (is_float ? "" : "-pure")}), path, pool);
+  const auto model = model::Model::load(gguf::ModelFile::open(path));
+  EXPECT_EQ(model->weights().layers.front().ffn_down.format, GetParam().format);
+  ExecutorOptions options;
+  options.context = 64;
+  options.chunk = 8;
+  const auto prompt = test::random_tokens(model->config().V, 12, 3);
+  const Logits expected = feed(*make_reference_executor(model, options), 0, prompt, 8);
+  options.kv_format = Format::kF32;
+  const double error = relative_error(feed(*make_cpu_executor(model, options), 0, prompt, 8), expected);
+  EXPECT_LE(error, is_float ? 1e-5 : 3e-3);
+  RecordProperty("error", fmt::format("{:.2e}", error));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, EveryFormatOfWeights,
+                         testing::ValuesIn(quant::formats().begin(), quant::formats().end()),
+                         [](const auto& parameter) { return std::string(parameter.param.name); });
 
 std::string setting_name(const testing::TestParamInfo<std::tuple<TinyKind, Setting>>& parameter) {
   const auto& [kind, setting] = parameter.param;

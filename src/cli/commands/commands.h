@@ -13,6 +13,7 @@ void add_tokenize_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
+void add_imatrix_command(CLI::App& app);
 void add_quantize_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_batch_command(CLI::App& app);

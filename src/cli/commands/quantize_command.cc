@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -24,6 +25,7 @@ struct QuantizeFlags {
   std::string source;
   std::string result;
   std::string recipe;
+  std::string importance;
   std::vector<std::string> edits;
   unsigned threads = 0;
   bool allow_requantise = false;
@@ -67,6 +69,14 @@ std::string describe(const model::QuantisePlan& plan) {
                             byte_size(plan.to_bytes()));
 }
 
+// Types of so few bits that it matters much which errors are made.
+bool needs_importance(const model::QuantisePlan& plan) {
+  return std::any_of(plan.steps.begin(), plan.steps.end(), [](const model::QuantiseStep& step) {
+    const std::string_view type = gguf::find_tensor_type(step.to_type)->name;
+    return !step.copies() && (type.starts_with("IQ2") || type.starts_with("IQ3"));
+  });
+}
+
 void quantize(const QuantizeFlags& flags) {
   const auto file = gguf::ModelFile::open(flags.source);
   model::QuantisePlan plan = model::plan_quantise(*file, parse_recipe(flags.recipe), flags.allow_requantise);
@@ -76,6 +86,12 @@ void quantize(const QuantizeFlags& flags) {
     } catch (const Error& error) {
       fail(error.code(), "--override-kv {}", error.what());
     }
+  }
+  if (!flags.importance.empty()) {
+    plan.importance = std::make_shared<model::ImportanceMatrix>(model::ImportanceMatrix::load(flags.importance));
+    model::check_importance(*file, plan);
+  } else if (needs_importance(plan)) {
+    write_message("carat: IQ2 and IQ3 types without an importance matrix (--imatrix) lose much of a model");
   }
   write_stdout(describe(plan));
   if (flags.dry_run) return;
@@ -121,6 +137,10 @@ void add_quantize_command(CLI::App& app) {
                    "types are int, float, bool and str; repeatable")
       ->type_name("KEY=TYPE:VALUE")
       ->allow_extra_args(false);
+  command
+      ->add_option("--imatrix", flags->importance,
+                   "weigh errors with this importance matrix, made by `carat imatrix` or llama-imatrix")
+      ->type_name("FILE");
   command->add_option("-t,--threads", flags->threads, "threads to use (0: all)")->capture_default_str();
   command->add_flag("--dry-run", flags->dry_run, "only say what would be done");
   command->callback([flags] { quantize(*flags); });

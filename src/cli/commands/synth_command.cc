@@ -76,6 +76,8 @@ void add_synth_command(CLI::App& app) {
   command->add_option("--context", flags->options.context, "the context length the file claims");
   command->add_option("-s,--seed", flags->options.seed, "other random weights")->capture_default_str();
   command->add_option("-t,--threads", flags->threads, "threads to use (0: all)")->capture_default_str();
+  command->add_flag("--hollow", flags->options.hollow,
+                    "weights in blocks are zeros that take no room on the disk, which is enough for `carat plan`");
   command->add_flag("--dry-run", flags->dry_run, "only say how large the file would be");
   command->callback([flags] { synthesise(*flags); });
 }

@@ -112,6 +112,8 @@ class CpuExecutor final : public Executor, public CpuLayers {
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
   uint32_t resumable(uint32_t sequence, uint32_t n) const override { return table_.resumable(sequence, n); }
 
+  void observe(ProductObserver observer) { multiplier_.observe(std::move(observer)); }
+
  private:
   void begin(std::span<const Row> rows);
   void run_layers();
@@ -445,9 +447,12 @@ void CpuExecutor::check_not_cancelled() const {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options) {
+std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,
+                                            ProductObserver observer) {
   const uint32_t layers = model->config().L;
-  return std::make_unique<CpuExecutor>(std::move(model), options, layers);
+  auto executor = std::make_unique<CpuExecutor>(std::move(model), options, layers);
+  if (observer) executor->observe(std::move(observer));
+  return executor;
 }
 
 std::unique_ptr<CpuLayers> make_cpu_layers(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
 
 #include "exec/cpu_layers.h"
 #include "exec/executor.h"
@@ -14,6 +17,11 @@ namespace carat::exec {
 //
 // The logits of a row are the same bits whatever batch it came in, whatever the number of threads, and with or without
 // the KV-share shortcut; they may differ between instruction sets by rounding. Nothing is allocated by forward().
-std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options);
+//
+// `observer` sees what matrices are multiplied with: one call for each row of each product, with the place in the file
+// where the matrix (of an expert: its own) begins.
+using ProductObserver = std::function<void(const std::byte* weights, std::span<const float> input)>;
+std::unique_ptr<Executor> make_cpu_executor(std::shared_ptr<const model::Model> model, const ExecutorOptions& options,
+                                            ProductObserver observer = {});
 
 }  // namespace carat::exec

@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/carat_process.h"
+#include "gguf/reader.h"
 
 namespace carat::test {
 namespace {
@@ -88,6 +91,31 @@ TEST_F(QuantizeCommand, FailsOnFilesThatAreNoModels) {
   EXPECT_EQ(run_carat({"quantize", folder_.file("text"), folder_.file("out"), "q8_0"}).exit_code, 3);
   EXPECT_EQ(run_carat({"quantize", folder_.file("missing"), folder_.file("out"), "q8_0"}).exit_code, 2);
   EXPECT_FALSE(std::filesystem::exists(folder_.file("out")));
+}
+
+// The same rows go into queries, keys and values, so what was summed up for them is the same; and quantize takes it.
+TEST_F(QuantizeCommand, UsesAnImportanceMatrixThatImatrixMade) {
+  const std::string text = folder_.file("text"), matrix = folder_.file("imatrix.gguf"), out = folder_.file("out.gguf");
+  std::ofstream(text) << "the quick brown fox jumps over the lazy dog and runs away through the old grey woods";
+  const ProcessResult made = run_carat({"imatrix", source_, "-f", text, "-o", matrix, "-c", "8", "--chunks", "2"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("2 windows of 8 tokens"));
+  const auto file = gguf::ModelFile::open(matrix);
+  const auto bytes_of = [&](const std::string& name) {
+    const gguf::TensorView* tensor = file->find(name);
+    EXPECT_NE(tensor, nullptr) << name;
+    return tensor == nullptr ? std::vector<std::byte>() : std::vector(tensor->data.begin(), tensor->data.end());
+  };
+  EXPECT_EQ(bytes_of("blk.0.attn_q.weight.in_sum2"), bytes_of("blk.0.attn_k.weight.in_sum2"));
+  EXPECT_NE(bytes_of("blk.0.attn_q.weight.in_sum2"), bytes_of("blk.1.attn_q.weight.in_sum2"));
+  float rows = 0.0f;
+  std::memcpy(&rows, bytes_of("blk.3.ffn_down.weight.counts").data(), sizeof rows);
+  EXPECT_EQ(rows, 16.0f);
+
+  ASSERT_EQ(run_carat({"quantize", source_, out, "q4_0", "--imatrix", matrix}).exit_code, 0);
+  const ProcessResult refused = run_carat({"quantize", source_, out, "q4_0", "--imatrix", text});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("importance matrix"));
 }
 
 }  // namespace

@@ -181,7 +181,7 @@ void compare_errors(const GgmlLibrary& peer, const std::vector<float>& column_im
       // Choosing among codes takes time: a part of the values is enough to tell.
       const bool slow = format.name.starts_with("IQ2") || format.name.starts_with("IQ3");
       const std::vector<float> values(all_values.begin(),
-                                      all_values.begin() + static_cast<ptrdiff_t>(all_values.size() / (slow ? 16 : 1)));
+                                      all_values.begin() + static_cast<ptrdiff_t>(all_values.size() / (slow ? 8 : 1)));
       std::vector<float> importance;
       for (size_t i = 0; !column_importance.empty() && i < values.size(); ++i) {
         importance.push_back(column_importance[i % kColumns]);

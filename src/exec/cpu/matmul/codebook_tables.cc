@@ -32,6 +32,9 @@ constexpr std::array<uint8_t, 4> kIq1 = {kIq1Zero - 8, kIq1Zero, kIq1Zero + 8, 0
 
 }  // namespace
 
+constinit const LevelTables kLevelTables = {quant::kIq2XxsCodebook, quant::kIq2XsCodebook, quant::kIq2SCodebook,
+                                            quant::kIq3XxsCodebook, quant::kIq3SCodebook};
+
 constinit const CodebookTables kCodebookTables = {
     spread<uint64_t, 2>(quant::kIq2XxsCodebook, kIq2),
     spread<uint64_t, 2>(quant::kIq2XsCodebook, kIq2),

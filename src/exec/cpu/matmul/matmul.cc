@@ -16,6 +16,7 @@ bool is_float(quant::Format format) {
 
 WeightMatrix::WeightMatrix(const KernelTable& kernels, const model::Matrix& matrix, bool int16)
     : kernel_(kernels.find_matmul(matrix.format, int16)),
+      source_(matrix.data.data()),
       data_(reinterpret_cast<const uint8_t*>(matrix.data.data())),
       row_bytes_(matrix.row_bytes()),
       rows_(static_cast<uint32_t>(matrix.rows)),
@@ -54,6 +55,15 @@ Multiplier::Multiplier(const KernelTable& kernels, ThreadPool& pool, uint32_t ma
 }
 
 void Multiplier::run(std::span<const Product> products) {
+  if (observer_) {
+    for (const Product& product : products) {
+      const Activations& inputs = *product.activations;
+      for (uint32_t row = 0; row < inputs.rows; ++row) {
+        const size_t at = inputs.index != nullptr ? inputs.index[row] : row;
+        observer_(product.weights->source(), {inputs.values + at * inputs.stride, inputs.cols});
+      }
+    }
+  }
   uint32_t tiles = 0;
   for (const Product& product : products) tiles += product.weights->tiles();
   // In order: a tile asks for the weights of the next.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "exec/cpu/cpu_executor.h"
 #include "exec/cpu/kernel_table.h"
 #include "exec/cpu/matmul/activations.h"
 #include "exec/cpu/threads/shares.h"
@@ -27,6 +28,8 @@ class WeightMatrix {
   uint32_t cols() const { return cols_; }
   // False: the kernel reads fp32 activations.
   bool quantised() const { return quantised_; }
+  // Where the matrix begins in the file.
+  const std::byte* source() const { return source_; }
 
   uint32_t tiles() const { return (rows_ + lanes_ - 1) / lanes_; }
   // Results [tile * lanes, ...) of each activation row, written to out[row * out_stride + (tile * lanes ...)].
@@ -34,6 +37,7 @@ class WeightMatrix {
 
  private:
   MatmulTile kernel_ = nullptr;
+  const std::byte* source_ = nullptr;
   const uint8_t* data_ = nullptr;
   size_t row_bytes_ = 0;
   uint32_t rows_ = 0;
@@ -57,10 +61,13 @@ class Multiplier {
   Multiplier(const KernelTable& kernels, ThreadPool& pool, uint32_t max_rows);
   void run(std::span<const Product> products);
   void run(const Product& product) { run({&product, 1}); }
+  // Called with each product, on the calling thread, before it is made.
+  void observe(ProductObserver observer) { observer_ = std::move(observer); }
 
  private:
   ThreadPool* pool_;
   Shares shares_;
+  ProductObserver observer_;
   std::vector<AlignedBuffer<std::byte>> scratch_;  // [workers]
 };
 

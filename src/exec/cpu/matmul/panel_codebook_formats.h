@@ -3,8 +3,11 @@
 // IQ1, IQ2, IQ3 and IQ4_XS for the integer kernels: see panel_formats.h. A code is looked up lane by lane, which gives
 // the bytes of all its elements; a set sign then mirrors a byte about `zero`. Included by panel_formats.h's users.
 
+#include <type_traits>
+
 #include "exec/cpu/matmul/codebook_tables.h"
 #include "exec/cpu/matmul/panel_formats.h"
+#include "quant/codebooks.h"
 
 namespace carat::exec::cpu {
 namespace {
@@ -39,15 +42,53 @@ inline Ints signs_of_28_bits(Ints v) {
   return with_eighth_signs(bit_or(low, high));
 }
 
-// Eight elements of IQ2: words 2 kGroup and 2 kGroup + 1 of the 32 elements from word `first` on, whose signs are bits.
+// A codebook in both its forms, and the bytes of its levels.
+template <typename Word, int kSize>
+struct Codebook {
+  static constexpr int kEntries = kSize;
+  const Word* bytes;
+  const uint16_t* levels;
+};
+
+// Words 2 kGroup and 2 kGroup + 1 of the 32 elements from word `first` on, whose signs are `signs`: eight elements.
 template <int kGroup, typename Out>
-inline void signed_eight(const uint64_t* table, Ints code, Ints signs, int first, Out& out) {
+inline void signed_eight(const Ints pair[2], Ints signs, int first, Out& out) {
   const Ints twice_zero = repeat_byte(2 * kIq2Zero);
-  Ints pair[2];
-  lookup_pairs(table, code, pair);
   out.word(first + 2 * kGroup, mirrored<2 * kGroup>(pair[0], signs, twice_zero));
   out.word(first + 2 * kGroup + 1, mirrored<2 * kGroup + 1>(pair[1], signs, twice_zero));
 }
+
+constexpr ByteTable kIq2Bytes = {{kIq2Zero + 8, kIq2Zero + 25, kIq2Zero + 43}};
+
+// The four bytes whose two-bit levels begin at bit kFrom.
+template <int kFrom>
+inline Ints bytes_of_levels(Ints levels) {
+  const Ints four = bit_and(shift_right<kFrom>(levels), broadcast_int(0xff));
+  const Ints low = bit_or(four, shift_left<6>(four)), high = bit_or(shift_left<12>(four), shift_left<18>(four));
+  return lookup(kIq2Bytes.entries, bit_and(bit_or(low, high), repeat_byte(3)));
+}
+
+// Groups kLow and kHigh of IQ2, whose codes are the halves of each lane.
+template <int kLow, int kHigh, typename Out>
+inline void two_eights(const auto& codebook, Ints codes, Ints signs, int first, Out& out) {
+  if constexpr (kPermutesWords) {
+    const Ints levels = lookup_levels<std::remove_cvref_t<decltype(codebook)>::kEntries>(codebook.levels, codes);
+    const Ints low[2] = {bytes_of_levels<0>(levels), bytes_of_levels<8>(levels)};
+    const Ints high[2] = {bytes_of_levels<16>(levels), bytes_of_levels<24>(levels)};
+    signed_eight<kLow>(low, signs, first, out);
+    signed_eight<kHigh>(high, signs, first, out);
+  } else {
+    Ints pair[2];
+    lookup_pairs(codebook.bytes, bit_and(codes, broadcast_int(0xffff)), pair);
+    signed_eight<kLow>(pair, signs, first, out);
+    lookup_pairs(codebook.bytes, shift_right<16>(codes), pair);
+    signed_eight<kHigh>(pair, signs, first, out);
+  }
+}
+
+// Bytes 0 and 2 of each lane in its halves, and bytes 1 and 3.
+inline Ints even_codes(Ints v) { return bit_and(v, broadcast_int(0x00ff00ff)); }
+inline Ints odd_codes(Ints v) { return bit_and(shift_right<8>(v), broadcast_int(0x00ff00ff)); }
 
 struct PanelIQ2_XXS {
   using Block = quant::BlockIQ2_XXS;
@@ -65,10 +106,9 @@ struct PanelIQ2_XXS {
         const Ints codes = words[2 * kHalf], packed = words[2 * kHalf + 1];
         out.scale(kSubBlock, multiply(d, odd(shift_right<28>(packed))));
         const Ints signs = signs_of_28_bits(packed);
-        unrolled<4>([&]<int kGroup>() {
-          const uint64_t* table = kCodebookTables.iq2_xxs.data();
-          signed_eight<kGroup>(table, byte_of<kGroup>(codes), signs, 8 * kSubBlock, out);
-        });
+        const Codebook<uint64_t, 256> codebook = {kCodebookTables.iq2_xxs.data(), kLevelTables.iq2_xxs.data()};
+        two_eights<0, 2>(codebook, even_codes(codes), signs, 8 * kSubBlock, out);
+        two_eights<1, 3>(codebook, odd_codes(codes), signs, 8 * kSubBlock, out);
         out.complete(kSubBlock, 1);
       });
     });
@@ -102,11 +142,10 @@ struct PanelIQ2_XS {
         const Ints high = bit_or(moved_bits<9, 7, 16>(second), moved_bits<25, 7, 24>(second));
         const Ints signs = with_eighth_signs(bit_or(low, high));
         constexpr int kWord = 16 * kQuarter + 8 * kHalf;
-        const uint64_t* table = kCodebookTables.iq2_xs.data();
-        signed_eight<0>(table, moved_bits<0, 9, 0>(first), signs, kWord, out);
-        signed_eight<1>(table, moved_bits<16, 9, 0>(first), signs, kWord, out);
-        signed_eight<2>(table, moved_bits<0, 9, 0>(second), signs, kWord, out);
-        signed_eight<3>(table, moved_bits<16, 9, 0>(second), signs, kWord, out);
+        const Codebook<uint64_t, 512> codebook = {kCodebookTables.iq2_xs.data(), kLevelTables.iq2_xs.data()};
+        const Ints mask = broadcast_int(0x01ff01ff);
+        two_eights<0, 1>(codebook, bit_and(first, mask), signs, kWord, out);
+        two_eights<2, 3>(codebook, bit_and(second, mask), signs, kWord, out);
         out.complete(kWord / 4, 2);
       });
     });
@@ -128,25 +167,59 @@ struct PanelIQ2_S {
       rows.words16(offsetof(Block, signs) + 16 * kHalf, signs);
       const Ints high = rows.word(offsetof(Block, high) + 4 * kHalf);
       unrolled<4>([&]<int kWord>() {
-        unrolled<4>([&]<int kGroup>() {
-          const Ints code = bit_or(byte_of<kGroup>(codes[kWord]), moved_bits<8 * kWord + 2 * kGroup, 2, 8>(high));
-          signed_eight<kGroup>(kCodebookTables.iq2_s.data(), code, signs[kWord], 32 * kHalf + 8 * kWord, out);
-        });
+        const Codebook<uint64_t, 1024> codebook = {kCodebookTables.iq2_s.data(), kLevelTables.iq2_s.data()};
+        constexpr int kBit = 8 * kWord, kFirst = 32 * kHalf + 8 * kWord;
+        const Ints even = bit_or(moved_bits<kBit, 2, 8>(high), moved_bits<kBit + 4, 2, 24>(high));
+        const Ints odd = bit_or(moved_bits<kBit + 2, 2, 8>(high), moved_bits<kBit + 6, 2, 24>(high));
+        two_eights<0, 2>(codebook, bit_or(even_codes(codes[kWord]), even), signs[kWord], kFirst, out);
+        two_eights<1, 3>(codebook, bit_or(odd_codes(codes[kWord]), odd), signs[kWord], kFirst, out);
         out.complete(8 * kHalf + 2 * kWord, 2);
       });
     });
   }
 };
 
+// The four bytes of an entry in the half of each lane that begins at bit kFrom; three bits are a level.
+template <int kFrom>
+inline Ints bytes_of_three_bits(Ints levels, const ByteTable& bytes) {
+  const Ints four = kFrom == 0 ? bit_and(levels, broadcast_int(0xffff)) : shift_right<16>(levels);
+  const Ints even = bit_or(bit_and(four, broadcast_int(7)), bit_and(shift_left<10>(four), broadcast_int(7 << 16)));
+  const Ints odd = bit_or(bit_and(shift_left<5>(four), broadcast_int(7 << 8)),
+                          bit_and(shift_left<15>(four), broadcast_int(7 << 24)));
+  return lookup(bytes.entries, bit_or(even, odd));
+}
+
+// Words kLow and kHigh of the 32 elements from word `first` on, of IQ3, whose codes are the halves of each lane.
+template <int kLow, int kHigh, int kZero, typename Out>
+inline void two_fours(const auto& codebook, const ByteTable& bytes, Ints codes, Ints signs, int first, Out& out) {
+  const Ints twice_zero = repeat_byte(2 * kZero);
+  if constexpr (kPermutesWords) {
+    const Ints levels = lookup_levels<std::remove_cvref_t<decltype(codebook)>::kEntries>(codebook.levels, codes);
+    out.word(first + kLow, mirrored<kLow>(bytes_of_three_bits<0>(levels, bytes), signs, twice_zero));
+    out.word(first + kHigh, mirrored<kHigh>(bytes_of_three_bits<16>(levels, bytes), signs, twice_zero));
+  } else {
+    const Ints low = lookup_words(codebook.bytes, bit_and(codes, broadcast_int(0xffff)));
+    const Ints high = lookup_words(codebook.bytes, shift_right<16>(codes));
+    out.word(first + kLow, mirrored<kLow>(low, signs, twice_zero));
+    out.word(first + kHigh, mirrored<kHigh>(high, signs, twice_zero));
+  }
+}
+
+constexpr ByteTable around_zero(const uint8_t (&values)[8], int zero) {
+  ByteTable table{};
+  for (int i = 0; i < 8; ++i) table.entries[i] = static_cast<int8_t>(zero + values[i]);
+  return table;
+}
+
 struct PanelIQ3_XXS {
   using Block = quant::BlockIQ3_XXS;
   static constexpr int kElements = 256, kSub = 32, kZeroShift = 1;  // zero = 64
   static constexpr bool kWide = false, kAffine = false;
+  static constexpr ByteTable kBytes = around_zero(quant::kIq3XxsValues, kIq3XxsZero);
 
   template <typename Out>
   static void decode(StoredRows& rows, Out& out) {
     const Floats d = multiply(low_halves(rows.word(0)), broadcast(0.25f));
-    const Ints twice_zero = repeat_byte(2 * kIq3XxsZero);
     unrolled<2>([&]<int kHalf>() {
       Ints codes[8], packed[4];
       rows.words32(offsetof(Block, quants) + 32 * kHalf, codes);
@@ -155,11 +228,13 @@ struct PanelIQ3_XXS {
         constexpr int kSubBlock = 4 * kHalf + kWord;
         out.scale(kSubBlock, multiply(d, odd(shift_right<28>(packed[kWord]))));
         const Ints signs = signs_of_28_bits(packed[kWord]);
-        unrolled<8>([&]<int kGroup>() {
-          const Ints code = byte_of<kGroup % 4>(codes[2 * kWord + kGroup / 4]);
-          const Ints four = lookup_words(kCodebookTables.iq3_xxs.data(), code);
-          out.word(8 * kSubBlock + kGroup, mirrored<kGroup>(four, signs, twice_zero));
-        });
+        const Codebook<uint32_t, 256> codebook = {kCodebookTables.iq3_xxs.data(), kLevelTables.iq3_xxs.data()};
+        constexpr int kZero = kIq3XxsZero, kFirst = 8 * kSubBlock;
+        const Ints low = codes[2 * kWord], high = codes[2 * kWord + 1];
+        two_fours<0, 2, kZero>(codebook, kBytes, even_codes(low), signs, kFirst, out);
+        two_fours<1, 3, kZero>(codebook, kBytes, odd_codes(low), signs, kFirst, out);
+        two_fours<4, 6, kZero>(codebook, kBytes, even_codes(high), signs, kFirst, out);
+        two_fours<5, 7, kZero>(codebook, kBytes, odd_codes(high), signs, kFirst, out);
         out.complete(kSubBlock, 1);
       });
     });
@@ -170,12 +245,12 @@ struct PanelIQ3_S {
   using Block = quant::BlockIQ3_S;
   static constexpr int kElements = 256, kSub = 32, kZeroShift = 3;  // zero = 16
   static constexpr bool kWide = false, kAffine = false;
+  static constexpr ByteTable kBytes = around_zero(quant::kIq3SValues, kIq3SZero);
 
   template <typename Out>
   static void decode(StoredRows& rows, Out& out) {
     const Floats d = low_halves(rows.word(0));
     const Ints scales = rows.word(offsetof(Block, scales));
-    const Ints twice_zero = repeat_byte(2 * kIq3SZero);
     unrolled<2>([&]<int kHalf>() {
       Ints codes[8], signs[4];
       rows.words32(offsetof(Block, quants) + 32 * kHalf, codes);
@@ -184,12 +259,20 @@ struct PanelIQ3_S {
       unrolled<4>([&]<int kWord>() {
         constexpr int kSubBlock = 4 * kHalf + kWord;
         out.scale(kSubBlock, multiply(d, odd(moved_bits<4 * kSubBlock, 4, 0>(scales))));
-        unrolled<8>([&]<int kGroup>() {
-          const Ints low = byte_of<kGroup % 4>(codes[2 * kWord + kGroup / 4]);
-          const Ints code = bit_or(low, moved_bits<8 * kWord + kGroup, 1, 8>(high));
-          const Ints four = lookup_words(kCodebookTables.iq3_s.data(), code);
-          out.word(8 * kSubBlock + kGroup, mirrored<kGroup>(four, signs[kWord], twice_zero));
-        });
+        const Codebook<uint32_t, 512> codebook = {kCodebookTables.iq3_s.data(), kLevelTables.iq3_s.data()};
+        constexpr int kZero = kIq3SZero, kFirst = 8 * kSubBlock, kBit = 8 * kWord;
+        const auto ninth = [&]<int kLow, int kHigh>() {
+          return bit_or(moved_bits<kBit + kLow, 1, 8>(high), moved_bits<kBit + kHigh, 1, 24>(high));
+        };
+        const Ints near = codes[2 * kWord], far = codes[2 * kWord + 1], sign = signs[kWord];
+        const Ints codes02 = bit_or(even_codes(near), ninth.template operator()<0, 2>());
+        const Ints codes13 = bit_or(odd_codes(near), ninth.template operator()<1, 3>());
+        const Ints codes46 = bit_or(even_codes(far), ninth.template operator()<4, 6>());
+        const Ints codes57 = bit_or(odd_codes(far), ninth.template operator()<5, 7>());
+        two_fours<0, 2, kZero>(codebook, kBytes, codes02, sign, kFirst, out);
+        two_fours<1, 3, kZero>(codebook, kBytes, codes13, sign, kFirst, out);
+        two_fours<4, 6, kZero>(codebook, kBytes, codes46, sign, kFirst, out);
+        two_fours<5, 7, kZero>(codebook, kBytes, codes57, sign, kFirst, out);
         out.complete(kSubBlock, 1);
       });
     });

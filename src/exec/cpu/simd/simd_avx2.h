@@ -25,6 +25,7 @@ constexpr int kTileRows = 4;
 constexpr int kScoreRows = 2;
 constexpr bool kWideIsUnsigned = false;
 constexpr Int16Layout kInt16Layout = Int16Layout::kPairs;
+constexpr bool kPermutesWords = false;
 
 inline Ints load_ints(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline void store_ints(void* p, Ints v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
@@ -212,6 +213,11 @@ inline Ints mirrored(Ints bytes, Ints bits, Ints twice_zero) {
   const Ints select = _mm256_set1_epi32(kWord % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
   const Ints chosen = _mm256_and_si256(_mm256_shuffle_epi8(bits, replicate), select);
   return _mm256_blendv_epi8(bytes, _mm256_sub_epi8(twice_zero, bytes), _mm256_cmpeq_epi8(chosen, select));
+}
+
+template <int kEntries>
+inline Ints lookup_levels(const uint16_t*, Ints codes) {
+  return codes;
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ constexpr int kScoreRows = 4;
 constexpr bool kWideIsUnsigned = true;
 // A dot of bytes costs what a dot of half as many 16-bit numbers does, so there is nothing to gain from widening.
 constexpr Int16Layout kInt16Layout = Int16Layout::kPlanes;
+constexpr bool kPermutesWords = true;
 
 inline Ints load_ints(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_ints(void* p, Ints v) { _mm512_storeu_si512(p, v); }
@@ -205,6 +206,19 @@ inline Ints mirrored(Ints bytes, Ints bits, Ints twice_zero) {
   const Ints select = _mm512_set1_epi32(kWord % 2 == 0 ? 0x08040201 : static_cast<int>(0x80402010u));
   const __mmask64 set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits, replicate), select);
   return _mm512_mask_sub_epi8(bytes, set, twice_zero, bytes);
+}
+
+// A permutation of words reaches 64 entries; among the results of several the upper bits of the code choose.
+template <int kEntries>
+__attribute__((always_inline)) inline Ints lookup_levels(const uint16_t* table, Ints codes) {
+  if constexpr (kEntries == 64) {
+    return _mm512_permutex2var_epi16(_mm512_load_si512(table), codes, _mm512_load_si512(table + 32));
+  } else {
+    const Ints low = lookup_levels<kEntries / 2>(table, codes);
+    const Ints high = lookup_levels<kEntries / 2>(table + kEntries / 2, codes);
+    const __mmask32 upper = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(kEntries / 2));
+    return _mm512_mask_blend_epi16(upper, low, high);
+  }
 }
 
 }  // namespace

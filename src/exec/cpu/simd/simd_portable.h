@@ -25,6 +25,8 @@ constexpr int kScoreRows = 2;  // queries whose scores are computed together
 // Weights that use all 8 bits are stored as signed bytes here (dot_wide), as unsigned ones with 128 added elsewhere.
 constexpr bool kWideIsUnsigned = false;
 constexpr Int16Layout kInt16Layout = Int16Layout::kPairs;
+// Whether lookup_levels() looks up codes by permuting words; without it they are looked up one by one.
+constexpr bool kPermutesWords = false;
 
 inline Ints load_ints(const void* p) {
   Ints v;
@@ -253,6 +255,12 @@ inline Ints mirrored(Ints bytes, Ints bits, Ints twice_zero) {
   const Ints mask = (Ints)((Words)spread_bits<kWord>(bits) >> 4) * 255;
   // Without a borrow between bytes: none is larger than twice_zero.
   return (bytes & ~mask) | ((twice_zero - bytes) & mask);
+}
+
+// Two codes in the halves of each lane, replaced by their entries; only where kPermutesWords.
+template <int kEntries>
+inline Ints lookup_levels(const uint16_t*, Ints codes) {
+  return codes;
 }
 
 }  // namespace
