@@ -114,7 +114,7 @@ TEST_F(QuantizeCommand, UsesAnImportanceMatrixThatImatrixMade) {
 
   ASSERT_EQ(run_carat({"quantize", source_, out, "q4_0", "--imatrix", matrix}).exit_code, 0);
   const ProcessResult refused = run_carat({"quantize", source_, out, "q4_0", "--imatrix", text});
-  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_NE(refused.exit_code, 0);
   EXPECT_THAT(refused.err, HasSubstr("importance matrix"));
 }
 
