@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -68,8 +69,38 @@ struct Answer {
   }
 };
 
-// A minute is the end of patience: a request that is never ended is what these tests are for.
-Answer ask(carat_engine* engine, const char* body) {
+enum class Reading { kPolling, kCallback };
+
+// What a callback was told. Its own memory is not what fails.
+struct Heard {
+  std::mutex mutex;
+  std::vector<std::string> events;
+  int ends = 0;
+
+  static void on_event(const char* event, void* user) {
+    FailingMemory::exempt_this_thread(true);
+    {
+      auto& heard = *static_cast<Heard*>(user);
+      const std::lock_guard lock(heard.mutex);
+      if (event == nullptr) ++heard.ends;
+      if (event != nullptr) heard.events.emplace_back(event);
+    }
+    FailingMemory::exempt_this_thread(false);
+  }
+};
+
+Answer hear(carat_engine* engine, const char* body) {
+  Heard heard;
+  const Request request(carat_chat(engine, body, Heard::on_event, &heard, nullptr));
+  if (!request) return {.was_refused = true};
+  EXPECT_TRUE(carat_wait(request.get(), 60.0)) << "no end after " << heard.events.size() << " events";
+  EXPECT_EQ(heard.ends, 1);
+  return {.events = std::move(heard.events)};
+}
+
+// A request that is never ended is what these tests are for: their patience is bounded.
+Answer ask(carat_engine* engine, const char* body, Reading reading) {
+  if (reading == Reading::kCallback) return hear(engine, body);
   Answer answer;
   const Request request(carat_chat(engine, body, nullptr, nullptr, nullptr));
   if (!request) return {.was_refused = true};
@@ -133,24 +164,24 @@ TEST(AllocationFailure, ClosingWorksWithoutMemory) {
 }
 
 // From one allocation to several in a row: handlers of failures find no memory, either.
-class AnswersTest : public testing::TestWithParam<std::tuple<const char*, int>> {};
+class AnswersTest : public testing::TestWithParam<std::tuple<const char*, Reading, int>> {};
 
 TEST_P(AnswersTest, EndWithAnErrorOrAreWhole) {
-  const auto [body, in_a_row] = GetParam();
+  const auto [body, reading, in_a_row] = GetParam();
   const bool is_stream = body == kRequest;
   Engine engine = open();
-  const Answer expected = ask(engine.get(), body);
+  const Answer expected = ask(engine.get(), body, reading);
   ASSERT_TRUE(expected.is_complete(is_stream));
   FailingMemory counting;
-  ask(engine.get(), body);
+  ask(engine.get(), body, reading);
   const long all = FailingMemory::stop();
   int errors = 0, lost = 0;
-  for (const long number : sample(all, 80)) {
+  for (const long number : sample(all, 60)) {
     SCOPED_TRACE(number);
     Answer answer;
     {
       FailingMemory failing(number, number + in_a_row - 1);
-      answer = ask(engine.get(), body);
+      answer = ask(engine.get(), body, reading);
       FailingMemory::stop();
     }
     if (answer.is_error()) {
@@ -159,7 +190,7 @@ TEST_P(AnswersTest, EndWithAnErrorOrAreWhole) {
       ASSERT_TRUE(answer.is_complete(is_stream)) << (answer.events.empty() ? "nothing" : answer.events.back());
       ASSERT_EQ(answer.text(), expected.text());
     }
-    const Answer next = ask(engine.get(), body);
+    const Answer next = ask(engine.get(), body, reading);
     if (!next.is_error()) continue;
     // The engine itself could not go on, and says so to everybody. That must be rare.
     ++lost;
@@ -174,10 +205,13 @@ TEST_P(AnswersTest, EndWithAnErrorOrAreWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllocationFailure, AnswersTest,
-                         testing::Combine(testing::Values(kRequest, kWhole), testing::Values(1, 3, 20)),
+                         testing::Combine(testing::Values(kRequest, kWhole),
+                                          testing::Values(Reading::kPolling, Reading::kCallback),
+                                          testing::Values(1, 20)),
                          [](const auto& made) {
                            return std::string(std::get<0>(made.param) == kRequest ? "Stream" : "Whole") +
-                                  std::to_string(std::get<1>(made.param));
+                                  (std::get<1>(made.param) == Reading::kPolling ? "Polled" : "Heard") +
+                                  std::to_string(std::get<2>(made.param));
                          });
 
 }  // namespace

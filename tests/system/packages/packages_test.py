@@ -125,6 +125,18 @@ class Server(unittest.TestCase):
         print(output(*sandbox.command(sys.executable, "-B", script, ROOT, "-v"), timeout=150))
 
 
+class Withdrawal(unittest.TestCase):
+    """After everything else: classes run in the order of their names."""
+
+    def test_purging_leaves_the_models_of_the_administrator_and_nothing_else(self):
+        model = f"{ROOT}/var/lib/carat/models/mine.gguf"
+        open(model, "w").close()
+        inside("mkdir -p /var/cache/private/carat && dpkg --purge libcarat-dev libcarat1 carat")
+        left = inside("find / -xdev -path /proc -prune -o -name '*carat*' -print | grep -v '^/var/lib/dpkg\\|^/var/log' || true")
+        self.assertEqual(left.split(), ["/var/lib/carat"])
+        self.assertTrue(os.path.exists(model))
+
+
 if __name__ == "__main__":
     if not os.path.exists(os.path.join(WORK, "root.tar")):
         print("skipped: make_root.py made no root")
