@@ -21,6 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{100};
+constexpr int kLinesAtOnce = 1000;
 constexpr std::chrono::seconds kBetweenSyncs{5};
 // By when an engine that was lost has said so, where an answer failed because of that.
 constexpr std::chrono::milliseconds kUntilLossIsKnown{500};
@@ -46,10 +47,10 @@ class Inbox {
     }
     has_news_.notify_one();
   }
-  // What came, or nothing after a while.
-  std::vector<Answer> take() {
+  // What came until now; where that is nothing, what comes within the time.
+  std::vector<Answer> take(std::chrono::milliseconds most) {
     std::unique_lock lock(mutex_);
-    has_news_.wait_for(lock, kTick, [this] { return !answers_.empty(); });
+    has_news_.wait_for(lock, most, [this] { return !answers_.empty(); });
     return std::exchange(answers_, {});
   }
 
@@ -101,8 +102,8 @@ class BatchRun {
     progress(figures());
     while (output_.done() < input_.lines().size()) {
       check();
-      ask_more();
-      for (Answer& answer : inbox_->take()) take(std::move(answer));
+      const bool has_more = ask_more();
+      for (Answer& answer : inbox_->take(has_more ? std::chrono::milliseconds(0) : kTick)) take(std::move(answer));
       record_failures();
       if (Clock::now() - synced_ > kBetweenSyncs) sync();
       progress(figures());
@@ -121,19 +122,23 @@ class BatchRun {
     fail(ErrorCode::kDevice, "the engine is lost: {}", now.lost ? now.lost->text : "");
   }
 
-  void ask_more() {
-    while (running_ < options_.at_a_time) {
+  // Hands lines over until there are enough. False: nothing is left to do before an answer comes; otherwise it was
+  // time to look at other things, because many lines needed no answer.
+  bool ask_more() {
+    for (int asked = 0; asked < kLinesAtOnce; ++asked) {
+      if (running_ >= options_.at_a_time) return false;
       size_t line = 0;
       if (!again_.empty()) {
         line = again_.front();
         again_.pop_front();
       } else {
         while (next_ < input_.lines().size() && output_.is_done(next_)) ++next_;
-        if (next_ == input_.lines().size()) return;
+        if (next_ == input_.lines().size()) return false;
         line = next_++;
       }
       ask(line);
     }
+    return true;
   }
 
   void ask(size_t line) {

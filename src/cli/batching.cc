@@ -105,10 +105,9 @@ void run_batch(const BatchFlags& flags) {
     }
     throw;
   }
-  const std::string failed =
-      output.failed() > 0 ? fmt::format("; {} of them failed, they are in {}", output.failed(), errors) : "";
-  write_message(fmt::format("carat: {}{} lines are in {}{}", was_finished ? "nothing to do: all " : "", output.done(),
-                            flags.output, failed));
+  const std::string failed = output.failed() > 0 ? fmt::format(", {} failed: {}", output.failed(), errors) : "";
+  write_message(fmt::format("carat: {}{} lines: {} answered: {}{}", was_finished ? "nothing to do; " : "",
+                            output.done(), output.done() - output.failed(), flags.output, failed));
   if (output.failed() > 0) throw CLI::RuntimeError(kLinesFailed);
 }
 

@@ -54,7 +54,8 @@ ProcessResult CaratProcess::wait() {
   ProcessResult result;
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   if (std::filesystem::is_regular_file(out_path_)) result.out = read_text(out_path_);
-  result.err = read_text(err_path_);
+  // A process that was killed at once has no streams yet.
+  if (std::filesystem::is_regular_file(err_path_)) result.err = read_text(err_path_);
   return result;
 }
 

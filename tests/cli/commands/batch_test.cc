@@ -84,7 +84,7 @@ TEST_F(BatchCommand, AnswersComeInTheInputsOrderAndFailuresInAFileOfTheirOwn) {
   write_text(in_, some_lines());
   const ProcessResult result = run_carat(command());
   EXPECT_EQ(result.exit_code, 15) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("60 lines are in " + out_ + "; 9 of them failed, they are in " + errors_));
+  EXPECT_THAT(result.err, HasSubstr("carat: 60 lines: 51 answered: " + out_ + ", 9 failed: " + errors_));
   EXPECT_EQ(result.out, "");
   int number = 0;
   for (const json& line : lines_of(out_)) {
@@ -119,7 +119,8 @@ TEST_F(BatchCommand, AnswersComeInTheInputsOrderAndFailuresInAFileOfTheirOwn) {
 
 TEST_F(BatchCommand, KilledAtAnyMomentItLosesAndRepeatsNothing) {
   write_text(in_, some_lines());
-  run_carat(command());
+  const ProcessResult first = run_carat(command());
+  ASSERT_EQ(first.exit_code, 15) << first.err;
   const auto whole = lines_of(out_), whole_failed = lines_of(errors_);
   fs::remove(out_);
   fs::remove(errors_);
@@ -140,10 +141,12 @@ TEST_F(BatchCommand, KilledAtAnyMomentItLosesAndRepeatsNothing) {
       process.send(SIGKILL);
       ++kills;
     }
-    process.wait();
+    const ProcessResult result = process.wait();
+    ASSERT_TRUE(result.exit_code == 15 || result.exit_code == -SIGKILL) << result.exit_code << result.err;
     kills_with_work += written() > kept ? 1 : 0;
   }
   EXPECT_GE(kills_with_work, 3u);
+  EXPECT_EQ(run_carat(command()).exit_code, 15);  // it may have been killed before it tidied up
   const auto lines = lines_of(out_);
   ASSERT_EQ(lines.size(), whole.size()) << "after " << kills << " kills";
   for (size_t i = 0; i < lines.size(); ++i) {
