@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <nlohmann/json.hpp>
+
+#include "support/random.h"
 
 namespace carat::batch {
 namespace {
@@ -85,6 +88,31 @@ TEST(BatchLine, AnswersAndErrorsHaveTheShapesOfOpenAisFiles) {
                   {"custom_id", "x"},
                   {"response", nullptr},
                   {"error", {{"code", "invalid_url"}, {"message", "no"}}}}));
+}
+
+// Whatever stands in a line, what is written of it is one line of JSON.
+TEST(BatchLine, NoLineBreaksTheOutput) {
+  const std::string line = good().dump();
+  const std::string pieces[] = {"\"",   "\\u0000", "\\ud800", "\xff", "\xc3", "{", "}", "\r", std::string(1, '\0'),
+                                "null", "1e999",   ","};
+  test::Random random(3);
+  int good_lines = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = line;
+    for (uint64_t changes = random.below(3); changes > 0; --changes) {
+      const size_t at = random.below(text.size());
+      text.replace(at, random.below(3), pieces[random.below(std::size(pieces))]);
+    }
+    BatchLine read;
+    LineProblem problem;
+    const bool is_good = read_line(text, read, problem);
+    good_lines += is_good ? 1 : 0;
+    EXPECT_NE(is_good, !problem.message.empty());
+    const std::string out = is_good ? answered_line(1, read.custom_id, 200, read.body) : refused_line(1, problem);
+    EXPECT_EQ(out.find('\n'), std::string::npos);
+    EXPECT_TRUE(json::accept(out)) << text << "\n" << out;
+  }
+  EXPECT_GT(good_lines, 5000);
 }
 
 }  // namespace
