@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "fuzz_check.h"
 #include "gguf/reader.h"
+#include "quant/format.h"
 
 namespace {
 
@@ -65,6 +67,18 @@ void check_tensors(const Header& header, size_t file_bytes) {
   FUZZ_CHECK(tensors.empty() || header.data_start + free_from <= file_bytes);
 }
 
+// The first block of each tensor, in memory of exactly its size: any bytes are values, if not always finite ones.
+void check_blocks(const Header& header, std::span<const std::byte> file) {
+  for (const TensorInfo& tensor : header.tensors) {
+    const carat::quant::FormatInfo* format = carat::quant::find_format(tensor.type);
+    if (format == nullptr) continue;
+    const auto bytes = file.subspan(header.data_start + tensor.offset, format->bytes);
+    const std::vector<std::byte> block(bytes.begin(), bytes.end());
+    std::vector<float> values(format->block);
+    format->dequantise(block.data(), values.data(), values.size());
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -73,6 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Header header = carat::gguf::parse(file);
     check_metadata(header.metadata, file);
     check_tensors(header, size);
+    check_blocks(header, file);
   } catch (const carat::Error&) {
   }
   return 0;

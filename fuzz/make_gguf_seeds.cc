@@ -26,5 +26,11 @@ int main(int argc, char** argv) {
     if (file.bytes.size() <= kLargestSeed) write_file(folder / ("hostile-" + std::to_string(number++)), file.bytes);
   }
   write_file(folder / "empty", carat::test::GgufSketch{}.encode());
+  for (uint32_t type = 0; type <= 43; ++type) {  // one block or several of every type there is, and of none
+    carat::test::GgufSketch file;
+    file.tensors.push_back({.name = "t", .ne = {256}, .type = type});
+    file.data_bytes = 1024;
+    write_file(folder / ("type-" + std::to_string(type)), file.encode());
+  }
   write_file(folder / "tiny", carat::test::tiny_gguf().encode());
 }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "gguf/reader.h"
+#include "support/gguf_sketch.h"
 
 namespace carat::gguf {
 namespace {
@@ -78,6 +80,39 @@ TEST(TensorBytes, RefusesImpossibleShapes) {
   EXPECT_THAT(refusal(24, {uint64_t{1} << 63}), HasSubstr("more elements"));
   EXPECT_THAT(refusal(27, {uint64_t{1} << 62}), HasSubstr("more bytes"));
   EXPECT_EQ(refusal(24, {(uint64_t{1} << 63) - 1}), "accepted");
+}
+
+// A file of each type: opens when it is whole, and is refused with the tensor's name when a block is cut off or a row
+// is no multiple of the block.
+TEST(TensorType, OpensWholeAndIsRefusedWithBrokenBlocks) {
+  const auto refusal = [](const test::GgufSketch& file) {
+    const test::Bytes bytes = file.encode();
+    try {
+      parse(bytes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadFile);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (uint32_t id = 0; id <= 60; ++id) {
+    const TensorTypeInfo* type = find_tensor_type(id);
+    if (type == nullptr) continue;
+    SCOPED_TRACE(type->name);
+    test::GgufSketch file;
+    file.tensors.push_back({.name = "some.weight", .ne = {uint64_t{3} * type->block, 5}, .type = id});
+    file.data_bytes = uint64_t{15} * type->bytes;
+    EXPECT_EQ(refusal(file), "");
+    test::GgufSketch cut = file;
+    cut.data_bytes -= 1;
+    EXPECT_THAT(refusal(cut), testing::HasSubstr("some.weight"));
+    if (type->block == 1) continue;
+    for (const uint64_t width : {uint64_t{1}, uint64_t{type->block} - 1, uint64_t{type->block} + 1}) {
+      test::GgufSketch ragged = file;
+      ragged.tensors[0].ne[0] = width;
+      EXPECT_THAT(refusal(ragged), testing::AllOf(testing::HasSubstr("some.weight"), testing::HasSubstr("multiple")));
+    }
+  }
 }
 
 }  // namespace
