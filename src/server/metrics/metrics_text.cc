@@ -15,7 +15,6 @@ constexpr std::array<std::string_view, kServerStates> kStateNames = {"loading", 
 constexpr std::array<std::string_view, kAnswerOutcomes> kOutcomeNames = {
     "stop", "length", "context_full", "tool_calls", "loop", "cancelled", "failed"};
 constexpr std::array<std::string_view, kRequestPhases> kPhaseNames = {"queued", "prefill", "decode"};
-constexpr std::array<std::string_view, kLostReasons> kLostNames = {"evicted", "window", "retokenised", "template"};
 constexpr std::array<std::string_view, engine::kPassMixes> kMixNames = {"decode", "prompt", "mixed"};
 
 std::string status_text(unsigned status) { return fmt::format("{}", status); }
@@ -69,7 +68,9 @@ void write_requests(Exposition& text, const MetricsSources& sources) {
           server.prompt_tokens - std::min(std::max(server.known_tokens, server.cached_tokens), server.prompt_tokens),
           {{"result", "new"}});
   text.counter("prefix_lost_total", "Tokens of prompts that had to be run again, by the reason.");
-  for (size_t i = 0; i < kLostReasons; ++i) text.sample(server.lost_tokens[i], {{"reason", kLostNames[i]}});
+  for (size_t i = 0; i < kLostReasons; ++i) {
+    text.sample(server.lost_tokens[i], {{"reason", lost_reason_name(static_cast<LostReason>(i))}});
+  }
 }
 
 void write_histograms(Exposition& text, const ServerFigures& server) {

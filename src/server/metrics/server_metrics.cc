@@ -9,6 +9,11 @@ constexpr double kNanosecond = 1e-9;
 constexpr double kToken = 1.0;
 }  // namespace
 
+std::string_view lost_reason_name(LostReason reason) {
+  static constexpr std::array<std::string_view, kLostReasons> kNames = {"evicted", "window", "retokenised", "template"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
 ServerMetrics::ServerMetrics()
     : first_token_(bounds::kFirstToken, kNanosecond),
       gap_(bounds::kGap, kNanosecond),

@@ -42,6 +42,7 @@ inline constexpr size_t kRequestPhases = 3;
 // Why tokens of a prompt that an earlier request had in common with it were run again, or could not be found.
 enum class LostReason { kEvicted, kWindow, kRetokenised, kTemplate };
 inline constexpr size_t kLostReasons = 4;
+std::string_view lost_reason_name(LostReason reason);  // as metrics and answers have it: "window"
 
 // Where the service holds requests besides the runner's queue: while they are rendered, tokenised and checked, and
 // while their client reads more slowly than the model writes.

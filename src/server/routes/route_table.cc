@@ -100,6 +100,7 @@ void RouteTable::add_server() {
   for (const char* path : {"/health", "/v1/health", "/livez", "/"}) {
     add({.method = "GET", .path = path, .text = own("/health"), .work = Work::kServer, .is_public = true});
   }
+  add({.method = "GET", .path = "/page/*", .text = own("/page"), .work = Work::kServer, .is_public = true});
   add({.method = "GET", .path = "/metrics", .text = own("/metrics"), .work = Work::kServer});
 }
 

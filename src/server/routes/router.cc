@@ -5,6 +5,7 @@
 #include "server/api/llama/info.h"
 #include "server/api/ollama/models.h"
 #include "server/metrics/process_figures.h"
+#include "server/routes/page_response.h"
 
 namespace carat::server {
 
@@ -88,8 +89,17 @@ void Router::answer_server(Exchange& exchange, const Route& route) {
   if (route.path == "/metrics") return respond(exchange, &route, metrics_response());
   if (route.path == "/livez") return respond(exchange, &route, alive());
   if (route.path == "/health" || route.path == "/v1/health") return respond(exchange, &route, health());
+  const HttpRequest& request = exchange.request();
+  if (route.path == "/page/*") {
+    Response file = page_response(request.path.substr(std::string_view("/page/").size()), request);
+    if (file.status != 0) return respond(exchange, &route, std::move(file));
+    return refuse(exchange, &route, {.refusal = Refusal::kNotFound, .message = "the page has no file of this name"});
+  }
+  if (wants_page(request)) return respond(exchange, &route, page_response("index.html", request));
   // Ollama's clients look for these words; Claude Code only for an answer.
-  respond(exchange, &route, ollama_greeting());
+  Response greeting = ollama_greeting();
+  greeting.headers.emplace_back("Vary", "Accept");
+  respond(exchange, &route, std::move(greeting));
 }
 
 Response Router::health() const {

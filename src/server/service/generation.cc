@@ -15,6 +15,8 @@ namespace carat::server {
 namespace {
 
 constexpr double kProgressSeconds = 0.1;  // between two reports of how much of a prompt was read
+// Caches of slots lose what was known in one way only: the sliding window has moved past it.
+constexpr LostReason kLostFromSlots = LostReason::kWindow;
 
 AnswerOutcome outcome_of(engine::TurnEnding ending, unsigned status) {
   if (status == 499) return AnswerOutcome::kCancelled;
@@ -467,6 +469,9 @@ Usage Generation::usage() const {
       counted[choice.prompt] = true;
       usage.cached_tokens += choice.reused;
       usage.prompt_seconds += choice.prompt_seconds;
+      // The last token of a prompt is always run: its logits are wanted.
+      const uint32_t known = std::min(choice.shared, prompt_sizes_[choice.prompt] - 1);
+      usage.lost_tokens += known - std::min(choice.reused, known);
     }
     usage.completion_tokens += choice.generated;
     usage.thought_tokens += choice.turn->thought_tokens();
@@ -477,6 +482,7 @@ Usage Generation::usage() const {
     usage.drafted += choice.end->figures.drafts.drafted;
     usage.accepted += choice.end->figures.drafts.accepted;
   }
+  if (usage.lost_tokens > 0) usage.lost_reason = lost_reason_name(kLostFromSlots);
   return usage;
 }
 
@@ -630,10 +636,9 @@ GenerationRecord Generation::record() const {
   record.queue_seconds = total.queue_seconds;
   record.prefill_seconds = total.prompt_seconds;
   record.total_seconds = ended_ - arrived_;
-  if (record.known_tokens > record.cached_tokens) {
-    // Caches of slots lose what was known in one way only: the sliding window has moved past it.
-    record.lost_reason = LostReason::kWindow;
-    record.lost_tokens = record.known_tokens - record.cached_tokens;
+  if (total.lost_tokens > 0) {
+    record.lost_reason = kLostFromSlots;
+    record.lost_tokens = total.lost_tokens;
   }
   return record;
 }
