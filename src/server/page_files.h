@@ -9,7 +9,7 @@ namespace carat::server {
 struct PageFile {
   std::string_view name;     // "main.js"
   std::string_view hash;     // of its content
-  std::string_view content;  // as it is
+  std::string_view content;  // without comments and indentation
   std::string_view packed;   // the same, compressed by gzip
 };
 

@@ -1,103 +1,84 @@
-// Colours for code: comments, strings, numbers, words of the language, calls. One scanner for all languages, which works
-// line by line and remembers no more than what was open at the end of the last one, so that it can follow a stream.
+// Colours for code: comments, strings, numbers, words of the language, calls. One scanner for all languages, line by line;
+// it remembers only what was open at the end of the last line, so that it can follow a stream.
 import { el } from './dom.js';
 
-const words = (text) => new Set(text.split(' '));
-const C = 'break case catch class const continue default delete do else enum for goto if new return static struct switch this throw try typedef union using virtual void volatile while ';
+const set = (text) => new Set(text.split(' '));
+const CURLY = set('abstract as async await auto bool boolean break case catch char chan class const constexpr continue crate def default defer delete do double dyn else enum export extends extern false final finally float fn for from func function go goto if impl implements import in inline instanceof int interface let loop long map match mod module mut namespace new nil null nullptr of operator override package private protected pub public range readonly ref return select self short signed sizeof static string struct super switch template this throw throws trait true try type typedef typename typeof undefined union unsafe unsigned use using val var virtual void volatile where while with yield');
 const LANGUAGES = {
-  js: { line: ['//'], block: ['/*', '*/'], quotes: '"\'`', words: words(C + 'async await export extends false finally from function import in instanceof let null of super true typeof undefined var yield interface type implements readonly as') },
-  c: { line: ['//'], block: ['/*', '*/'], quotes: '"\'', directive: true, words: words(C + 'auto bool char constexpr double explicit extern false float inline int long namespace noexcept nullptr operator override private protected public short signed sizeof template true typename unsigned int8_t size_t uint8_t uint32_t uint64_t std') },
-  java: { line: ['//'], block: ['/*', '*/'], quotes: '"\'', words: words(C + 'abstract boolean byte char double extends false final finally float implements import instanceof int interface long null package private protected public short super synchronized throws true var record fun val when object override string') },
-  go: { line: ['//'], block: ['/*', '*/'], quotes: '"\'`', words: words('break case chan const continue default defer else fallthrough for func go goto if import interface map package range return select struct switch type var nil true false string int error') },
-  rust: { line: ['//'], block: ['/*', '*/'], quotes: '"', words: words('as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move mut pub ref return self Self static struct super trait true type unsafe use where while') },
-  python: { line: ['#'], long: ['"""', "'''"], quotes: '"\'', words: words('and as assert async await break class continue def del elif else except False finally for from global if import in is lambda None nonlocal not or pass raise return True try while with yield match case self') },
-  shell: { line: ['#'], quotes: '"\'', words: words('if then else elif fi for in do done while until case esac function return export local set unset echo cd exit sudo test read source') },
-  sql: { line: ['--'], block: ['/*', '*/'], quotes: '\'"', fold: true, words: words('select from where and or not insert into values update set delete create table drop alter index join left right inner outer full on group by order having limit offset as distinct union all null is in like between case when then else end primary key references default exists with') },
-  data: { line: ['#'], quotes: '"\'', words: words('true false null yes no on off') },
-  css: { line: [], block: ['/*', '*/'], quotes: '"\'', words: words('important media import supports keyframes from to') },
-  markup: { line: [], block: ['<!--', '-->'], quotes: '"\'', words: new Set() },
+	curly: { line: '//', block: ['/*', '*/'], quotes: '"\'`', words: CURLY },
+	python: { line: '#', long: ['"""', "'''"], quotes: '"\'', words: set('and as assert async await begin break case class continue def del do elif else elsif end except False finally for from global if import in is lambda match module nil None nonlocal not or pass raise return self True try unless until while with yield') },
+	shell: { line: '#', quotes: '"\'', words: set('case cd do done echo elif else esac exit export fi for function if in local read return set source sudo test then unset until while') },
+	sql: { line: '--', block: ['/*', '*/'], quotes: '\'"', fold: true, words: set('all alter and as by case create default delete desc distinct drop else end exists foreign from group having in index inner insert into is join key left like limit not null offset on or order outer primary references right select set table then union update values when where with') },
+	data: { line: '#', quotes: '"\'', words: set('true false null yes no on off') },
+	css: { block: ['/*', '*/'], quotes: '"\'', words: set('') },
+	markup: { block: ['<!--', '-->'], quotes: '"\'', words: set('') },
 };
 const NAMES = {
-  javascript: 'js', js: 'js', jsx: 'js', mjs: 'js', ts: 'js', tsx: 'js', typescript: 'js', c: 'c', h: 'c', cc: 'c', cpp: 'c', 'c++': 'c', cuda: 'c', cu: 'c', hpp: 'c',
-  java: 'java', kotlin: 'java', kt: 'java', cs: 'java', csharp: 'java', swift: 'java', scala: 'java', dart: 'java', php: 'js', go: 'go', golang: 'go', rust: 'rust', rs: 'rust',
-  python: 'python', py: 'python', ruby: 'python', rb: 'python', sh: 'shell', bash: 'shell', shell: 'shell', zsh: 'shell', console: 'shell', dockerfile: 'shell', makefile: 'shell', cmake: 'shell',
-  sql: 'sql', json: 'data', jsonc: 'data', yaml: 'data', yml: 'data', toml: 'data', ini: 'data', css: 'css', scss: 'css', html: 'markup', xml: 'markup', svg: 'markup', vue: 'markup',
+	python: 'python py ruby rb', shell: 'sh bash shell zsh console dockerfile makefile cmake', sql: 'sql', data: 'json jsonc yaml yml toml ini', css: 'css scss', markup: 'html xml svg vue',
+	curly: 'js javascript jsx mjs ts tsx typescript c h cc cpp c++ cuda cu hpp java kotlin kt cs csharp swift scala dart php go golang rust rs',
 };
-
 const LONGEST_LINE = 2000;  // of a line that is coloured
 const MOST_LINES = 3000;    // of a block
 
 export class Highlighter {
-  constructor(name) {
-    this.language = LANGUAGES[NAMES[name.toLowerCase()]];
-    this.isDiff = /^(diff|patch)$/i.test(name);
-    this.open = null;  // what closes the comment or string that goes on from the line before
-    this.lines = 0;
-  }
+	constructor(name) {
+		const known = Object.keys(NAMES).find((key) => NAMES[key].split(' ').includes(name.toLowerCase()));
+		this.language = LANGUAGES[known];
+		this.isMarkup = known === 'markup';
+		this.isDiff = /^(diff|patch)$/i.test(name);
+		this.open = null;  // what closes the comment or string that goes on from the line before
+		this.lines = 0;
+	}
 
-  // The nodes of one line, without its end.
-  line(text) {
-    ++this.lines;
-    if (this.isDiff && /^[-+]/.test(text)) return [el('span', { class: text[0] === '+' ? 's' : 'd' }, text)];
-    if (!this.language || text.length > LONGEST_LINE || this.lines > MOST_LINES) return [text];
-    return this.scan(text);
-  }
+	// The nodes of one line, without its end.
+	line(text) {
+		++this.lines;
+		if (this.isDiff && /^[-+]/.test(text)) return [el('span', { class: text[0] === '+' ? 's' : 'd' }, text)];
+		if (!this.language || text.length > LONGEST_LINE || this.lines > MOST_LINES) return [text];
+		const out = [];
+		let plain = '';
+		for (let i = 0; i < text.length;) {
+			const [part, kind] = this.next(text, i);
+			i += part.length;
+			if (!kind) {
+				plain += part;
+				continue;
+			}
+			if (plain) out.push(plain);
+			plain = '';
+			out.push(el('span', { class: kind }, part));
+		}
+		return plain ? [...out, plain] : out;
+	}
 
-  scan(text) {
-    const { line, block, long = [], quotes, words: known, fold, directive } = this.language;
-    const out = [];
-    let plain = '';
-    const add = (kind, part) => {
-      if (!kind) return void (plain += part);
-      if (plain) out.push(plain);
-      plain = '';
-      out.push(el('span', { class: kind }, part));
-    };
-    for (let i = 0; i < text.length;) {
-      if (this.open) {
-        const { close, kind } = this.open;
-        const end = text.indexOf(close, i);
-        add(kind, text.slice(i, end < 0 ? undefined : end + close.length));
-        if (end < 0) break;
-        this.open = null;
-        i = end + close.length;
-        continue;
-      }
-      const rest = text.slice(i, i + 4);
-      if (line.some((mark) => rest.startsWith(mark)) && (line[0] !== '#' || i === 0 || /[\s;]/.test(text[i - 1]))) {
-        add('c', text.slice(i));
-        break;
-      }
-      const lasting = long.find((mark) => rest.startsWith(mark));
-      if (lasting || (block && rest.startsWith(block[0]))) {
-        this.open = lasting ? { close: lasting, kind: 's' } : { close: block[1], kind: 'c' };
-        const mark = lasting ?? block[0];
-        add(this.open.kind, mark);
-        i += mark.length;
-        continue;
-      }
-      const [part, kind] = this.word(text, i, { quotes, known, fold, directive });
-      add(kind, part);
-      i += part.length;
-    }
-    if (plain) out.push(plain);
-    return out;
-  }
+	// What stands at i, and its kind.
+	next(text, i) {
+		const { line, block, long = [], quotes, words, fold } = this.language;
+		if (this.open) return this.rest(text, i, i);
+		const mark = long.find((one) => text.startsWith(one, i)) ?? (block && text.startsWith(block[0], i) ? block[0] : null);
+		if (mark) {
+			this.open = mark === block?.[0] ? { close: block[1], kind: 'c' } : { close: mark, kind: 's' };
+			return this.rest(text, i, i + mark.length);
+		}
+		if (line && text.startsWith(line, i) && (line !== '#' || i === 0 || /[\s;]/.test(text[i - 1]))) return [text.slice(i), 'c'];
+		if (quotes.includes(text[i])) {
+			let end = i + 1;
+			while (end < text.length && text[end] !== text[i]) end += text[end] === '\\' ? 2 : 1;
+			return [text.slice(i, end + 1), 's'];
+		}
+		const sticky = /[\p{L}_$][\p{L}\p{N}_$]*|\d[\w.]*|\s+|[^]/uy;
+		sticky.lastIndex = i;
+		const [part] = sticky.exec(text);
+		if (/^\d/.test(part)) return [part, 'n'];
+		if (words.has(fold ? part.toLowerCase() : part) || (this.isMarkup && /[</]/.test(text[i - 1] ?? ''))) return [part, 'k'];
+		return [part, /^[\p{L}_]/u.test(part) && text[i + part.length] === '(' ? 'f' : ''];
+	}
 
-  word(text, i, { quotes, known, fold, directive }) {
-    const char = text[i];
-    if (quotes.includes(char)) {
-      let end = i + 1;
-      while (end < text.length && text[end] !== char) end += text[end] === '\\' ? 2 : 1;
-      return [text.slice(i, Math.min(end + 1, text.length)), 's'];
-    }
-    const sticky = /[\p{L}_$][\p{L}\p{N}_$]*|\d[\w.]*|\s+|./uy;
-    sticky.lastIndex = i;
-    const part = sticky.exec(text)?.[0] ?? char;
-    if (/^\d/.test(part)) return [part, 'n'];
-    if (directive && char === '#' && !text.slice(0, i).trim()) return [text.slice(i).match(/^#\s*\w*/)[0], 'k'];
-    if (known.has(fold ? part.toLowerCase() : part)) return [part, 'k'];
-    if (this.language === LANGUAGES.markup && /[</]/.test(text[i - 1] ?? '')) return [part, 'k'];
-    return [part, /^[\p{L}_]/u.test(part) && text[i + part.length] === '(' ? 'f' : ''];
-  }
+	// The rest of what is open, or what there is of it in this line.
+	rest(text, i, from) {
+		const { close, kind } = this.open;
+		const end = text.indexOf(close, from);
+		if (end >= 0) this.open = null;
+		return [text.slice(i, end < 0 ? undefined : end + close.length), kind];
+	}
 }

@@ -116,7 +116,7 @@ test('list, search, rename and delete', async () => {
   await until(async () => (await titles(page)).length >= 2, 'all are back');
   await page.locator('.conversations li', { hasText: 'apples' }).hover();
   await page.getByRole('button', { name: 'Rename “Tell me of apples”' }).click();
-  await page.getByLabel('Name').fill('Fruit');
+  await page.getByLabel('Name', { exact: true }).fill('Fruit');
   await page.getByRole('button', { name: 'Rename', exact: true }).click();
   await until(async () => (await titles(page)).includes('Fruit'), 'its name');
   await page.getByRole('button', { name: 'Fruit', exact: true }).click();

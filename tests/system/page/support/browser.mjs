@@ -50,6 +50,20 @@ export class Browser {
   }
 }
 
+// How long the page's own tasks were, in milliseconds: {wall, cpu} of each of more than 20, the longest first. Others work
+// on this machine, too: what the main thread waited for a core is part of `wall`, and no fault of the page.
+export async function tasksDuring(browser, page, work) {
+  const tracer = browser.context.browser();
+  await tracer.startTracing(page, { categories: ['toplevel'] });
+  await work();
+  const { traceEvents } = JSON.parse((await tracer.stopTracing()).toString());
+  const threads = traceEvents.filter((event) => event.name === 'thread_name' && event.args.name === 'CrRendererMain');
+  const tasks = threads.map(({ pid, tid }) => traceEvents.filter((event) => event.ph === 'X' && event.pid === pid && event.tid === tid));
+  const own = tasks.sort((a, b) => b.length - a.length)[0];
+  assert.ok(own?.some((event) => event.tdur > 0), 'the trace has the time of the thread');
+  return own.filter((event) => event.dur > 20000).map((event) => ({ wall: Math.round(event.dur / 1000), cpu: Math.round((event.tdur ?? 0) / 1000) })).sort((a, b) => b.wall - a.wall);
+}
+
 // What a user does to ask, and the answer once it is complete.
 export async function ask(page, text) {
   const field = page.getByRole('textbox', { name: 'Message' });
