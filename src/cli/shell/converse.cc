@@ -138,10 +138,12 @@ class Loop {
         takes_commands_(typed_ || talk.commands),
         editor_(editor_options(talk)),
         talk_(chat, talk, [this](std::string_view question) { return ask_person(question); }),
-        commands_(talk_.session(), talk_.printer(), talk_.totals()) {}
+        commands_(talk_.session(), talk_.printer(), talk_.totals()),
+        load_(talk.load) {}
 
   TurnEnding run() {
     if (typed_) greet(talk_.session(), talk_.printer().error_columns());
+    if (!load_.empty()) commands_.carry_out("/load " + load_);
     std::string line;
     bool is_leaving = false;  // after one Ctrl-C at the prompt
     while (true) {
@@ -204,6 +206,7 @@ class Loop {
   LineEditor editor_;
   Talk talk_;
   SlashCommands commands_;
+  std::string load_;
   TurnEnding ending_ = TurnEnding::kComplete;
 };
 

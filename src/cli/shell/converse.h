@@ -12,6 +12,7 @@ struct TalkFlags {
   bool raw_output = false;  // answers as they are, without Markdown
   std::string colour = "auto";
   bool keep_history = true;  // of the lines typed, in a file
+  std::string load = {};     // file of a conversation to go on with; empty: none
   bool commands = true;      // lines from a pipe may be commands too; typed ones always may
 
   void add_to(CLI::App& command);

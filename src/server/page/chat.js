@@ -131,7 +131,7 @@ export class Chat {
 	}
 
 	greeting() {
-		const examples = ['What is nginx?', 'What is 456 + 378?', 'Explain a mutex in two sentences.'];
+		const examples = ['What is nginx?', 'What is 456 + 378?'];
 		return el('div', { class: 'greeting' }, el('h2', {}, 'What would you like to know?'),
 			el('p', {}, 'Everything stays between this browser and your server.'),
 			el('div', { class: 'examples' }, ...examples.map((text) => el('button', { type: 'button', onclick: () => this.send(text) }, text))));

@@ -15,9 +15,9 @@ const CLIENTS = [
 	}, null, 2)],
 	['Open WebUI', 'Settings › Connections › OpenAI', ({ url, key }) => `URL  ${url}/v1\nKey  ${key}`],
 	['Python', 'With the openai package', ({ url, model, key }) =>
-		`from openai import OpenAI\n\nclient = OpenAI(base_url="${url}/v1", api_key=${quoted(key)})\nanswer = client.chat.completions.create(\n    model=${quoted(model)},\n    messages=[{"role": "user", "content": "What is nginx?"}],\n)\nprint(answer.choices[0].message.content)`],
+		`from openai import OpenAI\n\nclient = OpenAI(\n    base_url="${url}/v1",\n    api_key=${quoted(key)},\n)\nanswer = client.chat.completions.create(\n    model=${quoted(model)},\n    messages=[{"role": "user", "content": "What is nginx?"}],\n)\nprint(answer.choices[0].message.content)`],
 	['JavaScript', 'With the openai package', ({ url, model, key }) =>
-		`import OpenAI from 'openai';\n\nconst client = new OpenAI({ baseURL: '${url}/v1', apiKey: ${quoted(key)} });\nconst answer = await client.chat.completions.create({\n  model: ${quoted(model)},\n  messages: [{ role: 'user', content: 'What is nginx?' }],\n});\nconsole.log(answer.choices[0].message.content);`],
+		`import OpenAI from 'openai';\n\nconst client = new OpenAI({\n  baseURL: '${url}/v1',\n  apiKey: ${quoted(key)},\n});\nconst answer = await client.chat.completions.create({\n  model: ${quoted(model)},\n  messages: [{ role: 'user', content: 'What is nginx?' }],\n});\nconsole.log(answer.choices[0].message.content);`],
 	['curl', 'In a shell', ({ url, model, key, hasKey }) =>
 		`curl ${url}/v1/chat/completions \\\n  ${hasKey ? `-H 'Authorization: Bearer ${key}' \\\n  ` : ''}-d '{"model": ${quoted(model)}, "messages": [{"role": "user", "content": "What is nginx?"}]}'`],
 ];

@@ -3,7 +3,7 @@
 import { el } from './dom.js';
 
 const set = (text) => new Set(text.split(' '));
-const CURLY = set('abstract as async await auto bool boolean break case catch char chan class const constexpr continue crate def default defer delete do double dyn else enum export extends extern false final finally float fn for from func function go goto if impl implements import in inline instanceof int interface let loop long map match mod module mut namespace new nil null nullptr of operator override package private protected pub public range readonly ref return select self short signed sizeof static string struct super switch template this throw throws trait true try type typedef typename typeof undefined union unsafe unsigned use using val var virtual void volatile where while with yield');
+const CURLY = set('as async await auto bool boolean break case catch char class const constexpr continue def default delete do double else enum export extends false final finally float fn for from func function go goto if impl import in inline int interface let loop match mod mut namespace new nil null of operator override package private protected pub public ref return select self static string struct super switch template this throw throws trait true try type typedef typeof undefined unsigned use using val var virtual void where while with yield');
 const LANGUAGES = {
 	curly: { line: '//', block: ['/*', '*/'], quotes: '"\'`', words: CURLY },
 	python: { line: '#', long: ['"""', "'''"], quotes: '"\'', words: set('and as assert async await begin break case class continue def del do elif else elsif end except False finally for from global if import in is lambda match module nil None nonlocal not or pass raise return self True try unless until while with yield') },

@@ -89,11 +89,11 @@ class Parser {
 
 	code(i, end) {
 		let ticks = 1;
-		while (text_at(this.text, i + ticks) === '`') ++ticks;
+		while (this.text[i + ticks] === '`') ++ticks;
 		const mark = '`'.repeat(ticks);
 		let close = this.find(mark, i + ticks, end);
-		while (close >= 0 && text_at(this.text, close + ticks) === '`') {
-			while (text_at(this.text, close) === '`') ++close;
+		while (close >= 0 && this.text[close + ticks] === '`') {
+			while (this.text[close] === '`') ++close;
 			close = this.find(mark, close, end);
 		}
 		if (close < 0) return null;
@@ -138,8 +138,6 @@ class Parser {
 		return url && { node: anchor(url, [shown]), end: i + (isBracketed ? match[0].length : shown.length) };
 	}
 }
-
-const text_at = (text, i) => text[i];
 
 const anchor = (url, words) =>
 	el('a', { href: url, title: url, target: '_blank', rel: 'noopener noreferrer', referrerpolicy: 'no-referrer' }, ...words);

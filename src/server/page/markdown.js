@@ -215,14 +215,13 @@ function blocks(lines, depth) {
 
 export class MarkdownView {
 	constructor(root) {
-		this.root = root;
 		this.rest = '';      // of the text: from the beginning of the open block on
 		this.code = null;    // the open block, where it is code
 		this.carry = '';     // the head of a table that was cut
 		this.isEnded = false;
 		this.open = el('div', { class: 'open' });
-		this.newChunk();
 		root.append(this.open);
+		this.newChunk();
 	}
 
 	add(text) {
@@ -235,7 +234,7 @@ export class MarkdownView {
 	newChunk() {
 		this.chunk = el('div', { class: 'chunk' });
 		this.chunkSize = 0;
-		this.open.isConnected || this.open.parentNode ? this.open.before(this.chunk) : this.root.append(this.chunk);
+		this.open.before(this.chunk);
 	}
 
 	freeze(node, size) {
@@ -275,11 +274,12 @@ export class MarkdownView {
 			this.rest = this.rest.slice(PIECE_TEXT);
 			return true;
 		}
-		this.code.showTail(this.rest);
+		this.code.showTail(this.fence.startsWith(this.rest.trim()) ? '' : this.rest);  // perhaps its end
 		return false;
 	}
 
 	closeCode() {
+		this.code.showTail('');
 		this.code = null;
 		this.newChunk();
 		return true;

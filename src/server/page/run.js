@@ -139,8 +139,9 @@ export class Run {
 			node.thinkSeconds = (now - this.thinkingSince) / 1000;
 			node.thoughts = (node.thoughts ?? '') + delta.reasoning_content;
 			this.journal.note({ thoughts: delta.reasoning_content, thinkSeconds: node.thinkSeconds });
-		} else if (delta.content || delta.tool_calls || finish) {
+		} else if (live.isThinking && (delta.content || delta.tool_calls || finish)) {
 			live.isThinking = false;
+			node.thinkSeconds = (now - this.thinkingSince) / 1000;
 		}
 		if (delta.content) {
 			node.text += delta.content;

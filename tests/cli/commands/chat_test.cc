@@ -90,6 +90,20 @@ TEST(ChatCommand, SeveralLinesBetweenQuotesAreOneMessage) {
   EXPECT_THAT(result.out, HasSubstr("Your name is Clara.\n"));
 }
 
+TEST(ChatCommand, GoesOnWithAConversationFromAFile) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("talk.json");
+  write_text(path, R"({"messages": [{"role": "user", "content": "My name is Clara."},
+      {"role": "assistant", "content": "Nice to meet you, Clara!"}], "carat_page": {"version": 1}})");
+  const ProcessResult result = run_carat({"chat", "--temp", "0", "--load", path}, "What is my name?\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "Your name is Clara.\n");
+  const ProcessResult missing = run_carat({"chat", "--load", folder.file("missing.json")}, "Hello\n");
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_EQ(missing.out, "");
+  EXPECT_THAT(missing.err, HasSubstr("missing.json"));
+}
+
 TEST(RunCommand, ALineOfAScriptThatBeginsWithASlashIsALine) {
   const ProcessResult result = run_carat({"run", "--temp", "0", "-n", "4"}, "/exit\n");
   EXPECT_EQ(result.exit_code, 10) << result.err;

@@ -155,7 +155,7 @@ async function importFile(page, file) {
   await page.locator('input[type=file][aria-label="Files to import"]').setInputFiles(file);
 }
 
-const inChat = (...lines) => execFileSync(carat, ['chat', '-m', path.join(root, 'models/demo-e-q8_0.gguf'), '-t', '1', '--no-history'],
+const inChat = (file, ...lines) => execFileSync(carat, ['chat', '--load', file, '-m', path.join(root, 'models/demo-e-q8_0.gguf'), '-t', '1', '--no-history'],
   { input: `${lines.join('\n')}\n`, encoding: 'utf8', stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, TERM: 'dumb' } });
 
 test('what the page exports, `carat chat` loads; what that saves, the page imports', async () => {
@@ -177,7 +177,7 @@ test('what the page exports, `carat chat` loads; what that saves, the page impor
   assert.equal(tools[0].function.name, 'weather');
 
   const saved = path.join(folder, 'saved.json');
-  inChat(`/load ${file}`, `/save ${saved}`);
+  inChat(file, `/save ${saved}`);
   const there = JSON.parse(readFileSync(saved, 'utf8'));
   assert.deepEqual(there.messages.map(({ role, content }) => [role, content]), messages.map(({ role, content }) => [role, content]));
   assert.deepEqual(there.tools, tools);

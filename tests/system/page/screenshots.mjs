@@ -60,30 +60,30 @@ async function work(rounds) {
       for (let turn = 0; turn < round % 3; ++turn) messages.push({ role: 'assistant', content: 'ok' }, { role: 'user', content: `load again ${turn}` });
       await (await post(`${server.url}/v1/chat/completions`, { messages, max_tokens: 60 + 30 * i })).json();
     }));
-    await new Promise((resolve) => setTimeout(resolve, 500 * (round % 4)));
+    await new Promise((resolve) => setTimeout(resolve, 700 * (round % 4)));
   }
 }
 
 async function chat(page) {
-  await page.getByRole('button', { name: 'New conversation' }).waitFor({ state: 'attached' });
   await ask(page, 'My name is Clara.');
   await answered(page);
   await page.evaluate(() => document.querySelector('.new').click());
   await ask(page, 'What is a mutex? Briefly, with an example in C++.');
   await answered(page);
-  await page.evaluate(() => (document.querySelector('.scroller').scrollTop = 0));
 }
 
 for (const scheme of ['light', 'dark']) {
-  const browser = await Browser.open({ colorScheme: scheme, viewport: { width: 1120, height: 760 } });
+  const browser = await Browser.open({ colorScheme: scheme, viewport: { width: 1120, height: 820 } });
   const page = await browser.page(server.url);
   await chat(page);
   await shot(page, `page-chat-${scheme}`);
   if (scheme === 'light') {
-    const working = work(14);
+    const working = work(36);
     await page.getByRole('tab', { name: 'Server' }).click();
     await working;
+    await page.setViewportSize({ width: 1120, height: 800 });
     await shot(page, 'page-server');
+    await page.setViewportSize({ width: 1120, height: 820 });
     await page.getByRole('tab', { name: 'Connect' }).click();
     await shot(page, 'page-connect');
   }
