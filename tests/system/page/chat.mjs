@@ -55,13 +55,15 @@ test('an answer streams, can be stopped, and goes on', async () => {
   await page.getByRole('button', { name: 'Stop the answer' }).click();
   assert.match(await (await answered(page)).innerText(), /stopped by you/);
   await until(async () => (await server.metric('carat_requests_running')) === 0, 'the server stops as well');
+  await page.waitForTimeout(100);  // all that came is drawn
   const before = await last(page).locator('.md').last().innerText();
   await page.getByRole('button', { name: 'Continue the answer' }).click();
   await until(async () => (await last(page).locator('.md').last().innerText()).length > before.length + 20, 'more');
   assert.equal(page.sent().continue_final_message, true);
   assert.equal(page.sent().messages.at(-1).content.trimEnd(), before.trimEnd());
   await page.keyboard.press('Escape');
-  assert.ok((await (await answered(page)).innerText()).startsWith(before.trim()));
+  const whole = await answered(page);
+  await until(async () => (await whole.locator('.md').last().innerText()).startsWith(before.trim()), 'both parts');
   await page.close();
 });
 
