@@ -23,7 +23,16 @@ const openai = new OpenAI(api), anthropic = new Anthropic({ baseURL: server.url,
 const ollama = new Ollama({ host: server.url });
 const asking = (content) => ({ model: 'gemma', messages: [{ role: 'user', content }] });
 const claude = (content) => ({ ...asking(content), max_tokens: 100 });
-const failed = () => server.metric('carat_requests_total', 'status="500"');
+// A request is counted right after its answer was sent, so the count may be late by a moment.
+async function failed() {
+  const count = () => server.metric('carat_requests_total', 'status="500"');
+  for (let last = await count(); ; ) {
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    const now = await count();
+    if (now === last) return now;
+    last = now;
+  }
+}
 
 async function said(stream, text) {
   let whole = '';
