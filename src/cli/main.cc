@@ -83,6 +83,7 @@ int main(int count, char** values) {
     add_batch_command(app);
     add_info_command(app);
     add_tokenize_command(app);
+    add_schema_command(app);
     add_bench_command(app);
     add_perplexity_command(app);
     add_imatrix_command(app);

@@ -18,6 +18,7 @@ void add_quantize_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_batch_command(CLI::App& app);
 void add_synth_command(CLI::App& app);
+void add_schema_command(CLI::App& app);
 void add_plan_command(CLI::App& app);
 void add_profile_command(CLI::App& app);
 void add_plot_command(CLI::App& app);

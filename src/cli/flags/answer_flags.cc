@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "text/grammar/schema/json_schema.h"
 
 namespace carat::cli {
 
@@ -19,6 +20,11 @@ void AnswerFlags::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--think", think, "let the model think first where a request does not say");
   command.add_option("--think-budget", think_budget, "most tokens to think where a request does not say");
+  command
+      .add_option("--json-style", json_style,
+                  "under a JSON schema: members in any order, or in the schema's order and no others")
+      ->type_name("free|schema")
+      ->capture_default_str();
   command.add_flag("--no-loop-guard", no_loop_guard, "do not stop an answer that repeats itself");
   command.add_option("--chat-template", chat_template, "the file's own, the built-in one, or whichever is right")
       ->type_name("auto|embedded|builtin")
@@ -34,6 +40,7 @@ server::TurnDefaults AnswerFlags::turn_defaults(const SamplingFlags& sampling, c
   if (max_tokens >= 0) defaults.max_tokens = static_cast<uint32_t>(max_tokens);
   defaults.think_budget = think_budget;
   defaults.loop_guard = !no_loop_guard;
+  defaults.json_style = text::grammar::parse_json_style(json_style, "--json-style");
   defaults.max_choices = max_n;
   return defaults;
 }

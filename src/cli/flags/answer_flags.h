@@ -20,6 +20,7 @@ struct AnswerFlags {
   bool think = false;
   std::optional<uint64_t> think_budget;
   bool no_loop_guard = false;
+  std::string json_style = "free";
   std::string chat_template = "auto";
 
   void add_to(CLI::App& command);

@@ -35,7 +35,8 @@ std::shared_ptr<const text::grammar::CompiledGrammar> make_grammar(const ChatFla
   }
   if (!flags.json_schema.empty()) {
     return read_named("--json-schema", flags.json_schema, [&](const std::string& source) {
-      return text::grammar::compile(text::grammar::grammar_from_json_schema(source), vocab);
+      const auto style = text::grammar::parse_json_style(flags.json_style, "--json-style");
+      return text::grammar::compile(text::grammar::grammar_from_json_schema(source, style), vocab);
     });
   }
   if (!flags.grammar.empty()) {
@@ -98,6 +99,11 @@ void ChatFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(0.1, 86400.0));
   command.add_option("--json-schema", json_schema, "the answer is JSON that is valid under the schema in this file")
       ->type_name("FILE");
+  command
+      .add_option("--json-style", json_style,
+                  "under a JSON schema: members in any order, or in the schema's order and no others")
+      ->type_name("free|schema")
+      ->capture_default_str();
   command.add_option("--grammar", grammar, "the answer matches the GBNF grammar in this file")->type_name("FILE");
   command.add_flag("--no-loop-guard", no_loop_guard, "do not stop an answer that repeats itself");
   command.add_flag("--ignore-eos", ignore_stops, "go on after stop tokens");

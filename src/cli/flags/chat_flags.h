@@ -31,6 +31,7 @@ struct ChatFlags {
   std::string tool_exec;
   bool tool_yes = false;
   double tool_timeout = 30.0;  // seconds
+  std::string json_style = "free";
   std::string json_schema;
   std::string grammar;
   bool no_loop_guard = false;

@@ -1,13 +1,14 @@
 #include "server/service/turn_maker.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
 #include "server/api/api_error.h"
+#include "text/grammar/compiled_grammar.h"
 #include "text/grammar/regex.h"
-#include "text/grammar/schema/json_schema.h"
 
 namespace carat::server {
 
@@ -130,7 +131,11 @@ void TurnMaker::add_grammar(const GenerationRequest& request, PreparedTurns& tur
   if (request.ignore_eos) {
     refuse(format.param, "ignore_eos goes on after a complete answer, which {} forbids", format.param);
   }
-  const auto compile = [&](std::string_view kind, std::string_view source, Grammar (*make)(std::string_view)) {
+  const auto json_schema = [&](std::string_view source) {
+    return text::grammar::grammar_from_json_schema(source, defaults_.json_style);
+  };
+  const auto compile = [&](std::string_view kind, std::string_view source,
+                           const std::function<Grammar(std::string_view)>& make) {
     try {
       turns.options.grammar = grammars_->grammar(kind, source, make);
     } catch (const Error& error) {
@@ -141,9 +146,14 @@ void TurnMaker::add_grammar(const GenerationRequest& request, PreparedTurns& tur
     case AnswerFormat::Kind::kText:
       return;
     case AnswerFormat::Kind::kJsonObject:
-      return compile("schema", kAnyObject, text::grammar::grammar_from_json_schema);
+      return compile("schema", kAnyObject, json_schema);
     case AnswerFormat::Kind::kJsonSchema:
-      return compile("schema", format.source, text::grammar::grammar_from_json_schema);
+      compile(defaults_.json_style == text::grammar::JsonStyle::kFree ? "schema" : "schema in order", format.source,
+              json_schema);
+      for (const std::string& note : turns.options.grammar->notes()) {
+        turns.notes.push_back(fmt::format("{}: {}", format.param, note));
+      }
+      return;
     case AnswerFormat::Kind::kGbnf:
       return compile("gbnf", format.source, text::grammar::parse_gbnf);
     case AnswerFormat::Kind::kChoice:
@@ -180,6 +190,10 @@ void TurnMaker::add_calls(const GenerationRequest& request, PreparedTurns& turns
     const auto callable = grammars_->tool(is_enforced ? *tool : without_schema(*tool));
     if (!callable->problem.empty()) {
       turns.notes.push_back(fmt::format("tools: the schema of {} is not enforced: {}", tool->name, callable->problem));
+    } else if (is_enforced && callable->arguments) {
+      for (const std::string& note : callable->arguments->notes()) {
+        turns.notes.push_back(fmt::format("tools: {}: {}", tool->name, note));
+      }
     }
     if (callable->arguments) rules.tools.push_back(*callable);
   }

@@ -11,6 +11,7 @@
 #include "server/api/generation.h"
 #include "server/service/grammar_store.h"
 #include "server/service/prompt_maker.h"
+#include "text/grammar/schema/json_schema.h"
 
 namespace carat::server {
 
@@ -21,6 +22,7 @@ struct TurnDefaults {
   std::optional<uint64_t> think_budget;  // of requests that think without a budget of their own
   bool loop_guard = true;
   uint32_t max_choices = 8;  // answers to one prompt
+  text::grammar::JsonStyle json_style = text::grammar::JsonStyle::kFree;
 };
 
 // A request made ready: what its turns begin with and the rules they follow.

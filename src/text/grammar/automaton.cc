@@ -80,6 +80,10 @@ class Automaton::Builder {
         return build_repeat(expression, next);
       case Expression::Kind::kRule:
         return add({Kind::kCall, expression.first, next});
+      case Expression::Kind::kPermutation:
+        return build_permutation(expression, next);
+      case Expression::Kind::kScope:
+        return build_scope(expression, next);
     }
     return next;
   }
@@ -165,10 +169,37 @@ class Automaton::Builder {
     return add_counted(child, expression.min, expression.max, next);
   }
 
+  NodeId build_permutation(const Expression& expression, NodeId next) {
+    const auto children = grammar_.children(expression);
+    const auto flags = grammar_.member_flags(expression);
+    Permutation permutation{{}, {}, {flags.begin(), flags.end()}, expression.min, expression.max, 0};
+    for (size_t i = 0; i < flags.size(); ++i) {
+      permutation.first.push_back(body_rule(children[i]));
+      permutation.later.push_back(body_rule(children[i + flags.size()]));
+      permutation.required += (flags[i] & kRequiredMember) != 0 ? 1 : 0;
+    }
+    automaton_.permutations_.push_back(std::move(permutation));
+    return add({Kind::kPermutation, static_cast<uint32_t>(automaton_.permutations_.size() - 1), next});
+  }
+
+  // The part becomes a rule, so that there is a frame for as long as it is read.
+  NodeId build_scope(const Expression& expression, NodeId next) {
+    const auto begin = static_cast<uint32_t>(automaton_.targets_.size());
+    automaton_.targets_.push_back(next);
+    const NodeId end = add({Kind::kSplit, begin, begin + 1});
+    automaton_.scopes_.resize(automaton_.nodes_.size());
+    automaton_.scopes_[end] = static_cast<uint8_t>(expression.min);
+    return add({Kind::kCall, body_rule(grammar_.children(expression)[0]), end});
+  }
+
+  RuleId body_rule(ExpressionId body) {
+    const auto [found, is_new] = body_rules_.try_emplace(body, 0);
+    if (is_new) found->second = add_rule(current_origin_, body);
+    return found->second;
+  }
+
   NodeId add_counted(ExpressionId child, uint32_t min, uint32_t max, NodeId next) {
-    const auto [found, is_new] = body_rules_.try_emplace(child, 0);
-    if (is_new) found->second = add_rule(current_origin_, child);
-    automaton_.repeats_.push_back({found->second, min, max});
+    automaton_.repeats_.push_back({body_rule(child), min, max});
     return add({Kind::kRepeat, static_cast<uint32_t>(automaton_.repeats_.size() - 1), next});
   }
 
@@ -182,6 +213,9 @@ class Automaton::Builder {
 
 Automaton::Automaton(const Grammar& grammar) {
   const std::vector<RuleId> origins = Builder(*this, grammar).run();
+  if (!scopes_.empty()) scopes_.resize(nodes_.size());
+  has_checks_ = grammar.has_checks();
+  string_quote_ = grammar.string_quote();
   nullable_ = nodes_reaching_the_end(false);
   viable_ = nodes_reaching_the_end(true);
   rank_rules(grammar, origins);
@@ -211,7 +245,22 @@ std::vector<bool> Automaton::nodes_reaching_the_end(bool reading_bytes) const {
         visit(starts_[repeat(node).body]);
         visit(node.b);
         break;
+      case Kind::kPermutation:
+        for (const RuleId member : permutation(node).first) visit(starts_[member]);
+        visit(node.b);
+        break;
     }
+  };
+  // Whether enough members can be complete, and all that must come.
+  const auto permutation_reaches = [&](const Node& node) {
+    const Permutation& each = permutation(node);
+    uint64_t possible = 0;
+    for (size_t i = 0; i < each.first.size(); ++i) {
+      const bool can = reaches[starts_[each.first[i]]];
+      if (!can && (each.flags[i] & kRequiredMember) != 0) return false;
+      if (can) possible += (each.flags[i] & kSingleMember) != 0 ? 1 : kUnbounded;
+    }
+    return possible >= each.min;
   };
   std::vector<uint32_t> ends(nodes_.size() + 1);
   for (const Node& node : nodes_) for_each_need(node, [&](NodeId need) { ++ends[need + 1]; });
@@ -235,7 +284,8 @@ std::vector<bool> Automaton::nodes_reaching_the_end(bool reading_bytes) const {
                             : node.kind == Kind::kRepeat ? starts_[repeat(node).body]
                                                          : id;
       if (both && !(reaches[called] && reaches[node.b])) continue;
-      if (node.kind == Kind::kRepeat && !reaches[node.b]) continue;
+      if ((node.kind == Kind::kRepeat || node.kind == Kind::kPermutation) && !reaches[node.b]) continue;
+      if (node.kind == Kind::kPermutation && !permutation_reaches(node)) continue;
       reaches[waiting[i]] = true;
       reached.push_back(waiting[i]);
     }
@@ -261,6 +311,11 @@ std::vector<std::vector<RuleId>> Automaton::rules_called_first() const {
         const RuleId callee = node.kind == Kind::kCall ? node.a : repeat(node).body;
         called[rule].push_back(callee);
         if (matches_empty(callee) || (node.kind == Kind::kRepeat && repeat(node).min == 0)) work.push_back(node.b);
+      } else if (node.kind == Kind::kPermutation) {
+        const Permutation& members = permutation(node);
+        called[rule].insert(called[rule].end(), members.first.begin(), members.first.end());
+        called[rule].insert(called[rule].end(), members.later.begin(), members.later.end());
+        if (members.min == 0 && members.required == 0) work.push_back(node.b);
       }
     }
   }

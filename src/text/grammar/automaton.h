@@ -22,7 +22,7 @@ class Automaton {
  public:
   static constexpr NodeId kReturn = 0;  // the end of every rule
 
-  enum class Kind : uint8_t { kReturn, kBytes, kSplit, kCall, kRepeat };
+  enum class Kind : uint8_t { kReturn, kBytes, kSplit, kCall, kRepeat, kPermutation };
   struct Node {
     Kind kind;
     uint32_t a = 0, b = 0;
@@ -37,6 +37,14 @@ class Automaton {
     uint32_t min, max;  // finite
   };
 
+  // Members in any order: which of them were read is kept beside the node.
+  struct Permutation {
+    std::vector<RuleId> first, later;  // a member where it is the first, and behind others
+    std::vector<uint8_t> flags;        // kRequiredMember, kSingleMember
+    uint32_t min, max;
+    uint32_t required;  // how many members are
+  };
+
   // Throws kBadArgument for left recursion and for grammars that get too large.
   explicit Automaton(const Grammar& grammar);
 
@@ -48,7 +56,12 @@ class Automaton {
   std::span<const NodeId> targets(const Node& node) const {  // kSplit
     return std::span(targets_).subspan(node.a, node.b - node.a);
   }
-  // kCall: the rule is node.a; kRepeat: repeat(node); both go on at node.b.
+  const Permutation& permutation(const Node& node) const { return permutations_[node.a]; }
+  // The Scope that ends where a called rule comes back to this node; 0 for all others.
+  uint8_t scope(NodeId id) const { return scopes_.empty() ? 0 : scopes_[id]; }
+  bool has_checks() const { return has_checks_; }
+  char string_quote() const { return string_quote_; }
+  // kCall: the rule is node.a; kRepeat: repeat(node); kPermutation: permutation(node); all go on at node.b.
   const Repeat& repeat(const Node& node) const { return repeats_[node.a]; }
   bool has_repeats() const { return !repeats_.empty(); }
 
@@ -80,6 +93,10 @@ class Automaton {
   std::vector<Edge> edges_;
   std::vector<NodeId> targets_;
   std::vector<Repeat> repeats_;
+  std::vector<Permutation> permutations_;
+  std::vector<uint8_t> scopes_;
+  bool has_checks_ = false;
+  char string_quote_ = '"';
   std::vector<NodeId> starts_;
   std::vector<uint32_t> ranks_;
   std::vector<RuleId> rule_of_rank_;

@@ -8,7 +8,7 @@
 namespace carat::text::grammar {
 
 CompiledGrammar::CompiledGrammar(const Grammar& grammar, std::shared_ptr<const TokenTrie> trie)
-    : automaton_(std::make_shared<const Automaton>(grammar)), trie_(std::move(trie)) {
+    : automaton_(std::make_shared<const Automaton>(grammar)), trie_(std::move(trie)), notes_(grammar.notes()) {
   const ByteSet missing = automaton_->used_bytes() & ~trie_->single_bytes();
   for (size_t byte = 0; byte < missing.size(); ++byte) {
     if (!missing[byte]) continue;

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "text/grammar/automaton.h"
 #include "text/grammar/grammar.h"
@@ -23,6 +25,8 @@ class CompiledGrammar {
 
   const std::shared_ptr<const Automaton>& automaton() const { return automaton_; }
   const TokenTrie& trie() const { return *trie_; }
+  // What is narrower than what the grammar was made of (Grammar::notes).
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Computed by `table`, a table of this grammar's automaton, when it is not remembered.
   std::shared_ptr<const LocalMask> local_mask(NodeId node, StateTable& table) const;
@@ -30,6 +34,7 @@ class CompiledGrammar {
  private:
   std::shared_ptr<const Automaton> automaton_;
   std::shared_ptr<const TokenTrie> trie_;
+  std::vector<std::string> notes_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<NodeId, std::shared_ptr<const LocalMask>> local_masks_;
   mutable size_t local_mask_bytes_ = 0;

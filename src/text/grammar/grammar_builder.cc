@@ -166,6 +166,49 @@ ExpressionId GrammarBuilder::call(RuleId rule) {
   return add(expression);
 }
 
+ExpressionId GrammarBuilder::scope(Scope scope, ExpressionId part) {
+  if (is_nothing(part)) return part;
+  if (scope != Scope::kValue) grammar_.has_checks_ = true;
+  Expression expression;
+  expression.kind = Expression::Kind::kScope;
+  expression.min = static_cast<uint32_t>(scope);
+  return add_with_children(expression, {part});
+}
+
+ExpressionId GrammarBuilder::permutation(const std::vector<Member>& members, ExpressionId separator, uint32_t min,
+                                         uint32_t max) {
+  std::vector<ExpressionId> children;
+  std::vector<uint8_t> flags;
+  uint64_t required = 0, possible = 0;
+  for (const Member& member : members) {
+    if (is_nothing(member.text)) {
+      if (member.required) return member.text;
+      continue;
+    }
+    children.push_back(member.text);
+    flags.push_back(
+        static_cast<uint8_t>((member.required ? kRequiredMember : 0) | (member.single ? kSingleMember : 0)));
+    required += member.required ? 1 : 0;
+    possible += member.single ? 1 : kUnbounded;
+  }
+  if (required > max || possible < min || min > max) return nothing();
+  if (children.empty() || max == 0) return empty();
+  const size_t count = children.size();
+  for (size_t i = 0; i < count; ++i) children.push_back(sequence({separator, children[i]}));
+  Expression expression;
+  expression.kind = Expression::Kind::kPermutation;
+  expression.min = min;
+  expression.max = max;
+  expression.flags = static_cast<uint32_t>(grammar_.member_flags_.size());
+  grammar_.member_flags_.insert(grammar_.member_flags_.end(), flags.begin(), flags.end());
+  return add_with_children(expression, children);
+}
+
+void GrammarBuilder::add_note(std::string note) {
+  auto& notes = grammar_.notes_;
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
 RuleId GrammarBuilder::declare(std::string name, std::string place) {
   grammar_.rules_.push_back({std::move(name), std::move(place), 0});
   return static_cast<RuleId>(grammar_.rules_.size() - 1);

@@ -31,6 +31,19 @@ class GrammarBuilder {
   ExpressionId repeat(ExpressionId part, uint32_t min, uint32_t max);
   ExpressionId optional(ExpressionId part) { return repeat(part, 0, 1); }
   ExpressionId call(RuleId rule);
+  ExpressionId scope(Scope scope, ExpressionId part);
+
+  struct Member {
+    ExpressionId text = 0;
+    bool required = false;
+    bool single = true;  // comes once at most
+  };
+  // Members in any order with `separator` between them, `min` to `max` of them.
+  ExpressionId permutation(const std::vector<Member>& members, ExpressionId separator, uint32_t min, uint32_t max);
+
+  void set_string_quote(char quote) { grammar_.string_quote_ = quote; }
+  void add_note(std::string note);
+  size_t note_count() const { return grammar_.notes_.size(); }
 
   // A rule is declared before its body exists, so that rules can refer to each other.
   RuleId declare(std::string name, std::string place);
@@ -45,6 +58,7 @@ class GrammarBuilder {
   // All rules must be defined by now. Throws kBadArgument, naming a rule's place, for left recursion and when no text
   // fits the grammar.
   Grammar finish(RuleId root);
+  const Grammar& unfinished() const { return grammar_; }
 
  private:
   Expression::Kind kind(ExpressionId id) const { return grammar_.expressions_[id].kind; }

@@ -11,6 +11,8 @@ namespace carat::text::grammar {
 inline constexpr size_t kMaxSourceBytes = size_t{1} << 20;  // of a GBNF grammar or a JSON schema
 inline constexpr uint32_t kMaxNesting = 200;                // of groups, of parts of a pattern, of a schema's JSON
 inline constexpr size_t kMaxPatternBytes = 4096;
+inline constexpr size_t kMaxTextStates = 4000;      // of what a schema says about one string
+inline constexpr size_t kMaxTextWork = 20'000'000;  // steps on the way there
 
 // Grammars and their automata. Repetitions are counted at run time, so a large bound costs no memory.
 inline constexpr size_t kMaxExpressions = 1'000'000;
@@ -22,8 +24,9 @@ inline constexpr size_t kMaxSchemaRules = 20'000;       // distinct combinations
 inline constexpr size_t kMaxSchemaSteps = 500'000;      // schemas looked at on the way, again and again
 inline constexpr size_t kMaxAlternatives = 256;         // of anyOf, oneOf and types multiplied out at one place
 inline constexpr size_t kMaxProperties = 1000;          // of one object
+inline constexpr size_t kMaxFreeOrder = 64;             // members of an object that may come in any order
 inline constexpr size_t kMaxNameBytes = 1000;           // of a property
-inline constexpr uint32_t kMaxMultipleOf = 100;         // where the multiples cannot be written out
+inline constexpr uint32_t kMaxMultipleOf = 200;         // where the multiples are not written out
 inline constexpr size_t kMaxEnumeratedValues = 20'000;  // of an enum, or multiples written out
 inline constexpr int kMaxIntegerDigits = 15;            // what every JSON reader keeps exactly
 

@@ -20,7 +20,9 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar, u
       max_work_(max_work),
       table_(new_table(*grammar_, max_work)),
       state_(table_->start()),
-      none_(grammar_->trie().vocab().size()) {}
+      none_(grammar_->trie().vocab().size()) {
+  if (grammar_->automaton()->has_checks()) checker_.emplace(grammar_->automaton()->string_quote());
+}
 
 GrammarMatcher::GrammarMatcher(const GrammarMatcher& other)
     : grammar_(other.grammar_),
@@ -28,6 +30,7 @@ GrammarMatcher::GrammarMatcher(const GrammarMatcher& other)
       table_(new_table(*grammar_, max_work_)),
       state_(table_->import(*other.table_, other.state_)),
       none_(other.none_),
+      checker_(other.checker_),
       finished_(other.finished_) {}
 
 GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher other) noexcept {
@@ -37,6 +40,7 @@ GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher other) noexcept {
   std::swap(masks_, other.masks_);
   std::swap(state_, other.state_);
   std::swap(none_, other.none_);
+  std::swap(checker_, other.checker_);
   std::swap(finished_, other.finished_);
   return *this;
 }
@@ -57,10 +61,17 @@ const TokenMask& GrammarMatcher::allowed() {
   table_->begin_work();
   const StateId state = table_->canonical(state_);
   const auto known = masks_.find(state);
-  if (known != masks_.end()) return known->second;
+  if (known != masks_.end()) return narrowed(known->second);
   TokenMask mask(none_.size());
   fill_mask(state, mask);
-  return masks_.emplace(state, std::move(mask)).first->second;
+  return narrowed(masks_.emplace(state, std::move(mask)).first->second);
+}
+
+const TokenMask& GrammarMatcher::narrowed(const TokenMask& mask) {
+  if (!checker_ || !checker_->is_watching(*table_, state_)) return mask;
+  narrowed_ = mask;
+  checker_->narrow(*table_, state_, grammar_->trie(), narrowed_);
+  return narrowed_;
 }
 
 void GrammarMatcher::fill_mask(StateId state, TokenMask& mask) {
@@ -96,9 +107,17 @@ void GrammarMatcher::accept(TokenId token) {
   make_room();
   table_->begin_work();
   StateId state = trie.bytes(token).empty() ? StateTable::kDead : state_;
-  for (const char byte : trie.bytes(token)) state = table_->step(state, static_cast<uint8_t>(byte));
+  std::optional<JsonChecker> checker = checker_;
+  for (const char byte : trie.bytes(token)) {
+    const StateId next = table_->step(state, static_cast<uint8_t>(byte));
+    if (next == StateTable::kDead) refuse();
+    if (checker && !checker->read(*table_, state, next, static_cast<uint8_t>(byte))) refuse();
+    state = next;
+  }
   if (state == StateTable::kDead) refuse();
+  if (checker && checker->is_watching(*table_, state) && !checker->can_go_on(*table_, state)) refuse();
   state_ = state;
+  checker_ = std::move(checker);
 }
 
 }  // namespace carat::text::grammar

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "text/grammar/compiled_grammar.h"
+#include "text/grammar/json_checker.h"
 #include "text/grammar/limits.h"
 #include "text/grammar/state_table.h"
 #include "text/grammar/token_mask.h"
@@ -34,6 +36,7 @@ class GrammarMatcher {
  private:
   void make_room();
   void fill_mask(StateId state, TokenMask& mask);
+  const TokenMask& narrowed(const TokenMask& mask);
 
   std::shared_ptr<const CompiledGrammar> grammar_;
   uint64_t max_work_;  // for one call
@@ -41,6 +44,8 @@ class GrammarMatcher {
   std::unordered_map<StateId, TokenMask> masks_;
   StateId state_;
   TokenMask none_;
+  std::optional<JsonChecker> checker_;  // where the grammar asks for what it cannot hold
+  TokenMask narrowed_;
   bool finished_ = false;
 };
 

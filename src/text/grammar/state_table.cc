@@ -37,14 +37,7 @@ void StateTable::fail_too_ambiguous() {
       "and repetitions inside of repetitions");
 }
 
-StateId StateTable::start() {
-  add_call(automaton_->root(), {kBottom, 0, 0});
-  const StateId state = close();
-  if (!automaton_->matches_empty(automaton_->root())) return state;
-  std::vector<Reading> readings(states_[state].begin(), states_[state].end());
-  readings.push_back({kBottom, 0});
-  return states_.intern(readings);
-}
+StateId StateTable::start() { return start_of(automaton_->root()); }
 
 StateId StateTable::inside(NodeId node) {
   const Reading reading = {node, bottom_};
@@ -100,6 +93,8 @@ void StateTable::pop(ReturnsId returns) {
       found_.push_back({kBottom, 0});
     } else if (automaton_->node(frame.node).kind == Automaton::Kind::kRepeat) {
       resume_repeat(frame.node, frame.count, frame.returns);
+    } else if (automaton_->node(frame.node).kind == Automaton::Kind::kPermutation) {
+      resume_permutation(frame.node, frame.count, frame.returns);
     } else {
       visit(frame.node, frame.returns);
     }
@@ -112,6 +107,36 @@ void StateTable::resume_repeat(NodeId node, uint32_t count, ReturnsId returns) {
   if (count < repeat.max) add_call(repeat.body, {node, count + 1, returns});
   // A body that may be empty can have been read any number of times more.
   if (count >= repeat.min || automaton_->matches_empty(repeat.body)) visit(repeat_node.b, returns);
+}
+
+// The list 0, which is empty: nothing was read.
+void StateTable::resume_permutation(NodeId node, uint32_t read, ReturnsId returns) {
+  const Automaton::Node& permutation_node = automaton_->node(node);
+  const Automaton::Permutation& members = automaton_->permutation(permutation_node);
+  const size_t count = members.flags.size();
+  std::vector<uint32_t> list(read_[read].begin(), read_[read].end());
+  if (list.empty()) list.assign(1 + (count + 31) / 32, 0);
+  const auto is_read = [&](size_t i) { return (list[1 + i / 32] >> i % 32 & 1) != 0; };
+  const uint32_t written = list[0];
+  uint32_t missing = 0;
+  for (size_t i = 0; i < count; ++i) missing += (members.flags[i] & kRequiredMember) != 0 && !is_read(i) ? 1 : 0;
+  if (missing == 0 && written >= members.min) visit(permutation_node.b, returns);
+  if (members.max != kUnbounded && written >= members.max) return;
+  count_work(count);
+  // Beyond the last bound that matters it makes no difference how many there are.
+  const uint32_t most = members.max != kUnbounded ? members.max : std::max(members.min, uint32_t{1});
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_needed = (members.flags[i] & kRequiredMember) != 0 && !is_read(i);
+    if ((members.flags[i] & kSingleMember) != 0 && is_read(i)) continue;
+    if (!is_needed && members.max != kUnbounded && missing + 1 > members.max - written) continue;
+    const uint32_t before = list[0], bits = list[1 + i / 32];
+    list[0] = std::min(written + 1, most);
+    if (members.flags[i] != 0) list[1 + i / 32] |= uint32_t{1} << i % 32;
+    const uint32_t next = read_.intern(list);
+    list[0] = before;
+    list[1 + i / 32] = bits;
+    add_call(written == 0 ? members.first[i] : members.later[i], {node, next, returns});
+  }
 }
 
 // Follows everything on the work list up to the nodes that read a byte. `fresh`: the rule has just been called, and
@@ -145,6 +170,9 @@ void StateTable::expand(bool fresh) {
         break;
       case Automaton::Kind::kRepeat:
         resume_repeat(reading.node, 0, reading.returns);
+        break;
+      case Automaton::Kind::kPermutation:
+        resume_permutation(reading.node, 0, reading.returns);
         break;
     }
   }
@@ -223,6 +251,44 @@ StateId StateTable::canonical(StateId state) {
   return states_.intern(readings);
 }
 
+// Frames refer only to lists with lower numbers, so one pass in their order is enough.
+StateTable::Nesting StateTable::nesting(StateId state) {
+  while (nesting_of_.size() < returns_.size()) {
+    Nesting all;
+    for (const Frame& frame : returns_[static_cast<ReturnsId>(nesting_of_.size())]) {
+      if (frame.node == kBottom) continue;
+      Nesting one = nesting_of_[frame.returns];
+      const uint8_t scope = automaton_->scope(frame.node);
+      if ((scope & (static_cast<uint8_t>(Scope::kValue) | static_cast<uint8_t>(Scope::kUniqueItem))) != 0) ++one.depth;
+      if ((scope & static_cast<uint8_t>(Scope::kUniqueItem)) != 0)
+        one.unique |= uint64_t{1} << std::min(one.depth, 63u);
+      if ((scope & static_cast<uint8_t>(Scope::kFreeName)) != 0) one.free_name = true;
+      all.depth = std::max(all.depth, one.depth);
+      all.unique |= one.unique;
+      all.free_name = all.free_name || one.free_name;
+    }
+    nesting_of_.push_back(all);
+  }
+  Nesting all;
+  for (const Reading& reading : states_[state]) {
+    if (reading.node == kBottom) continue;
+    const Nesting& one = nesting_of_[reading.returns];
+    all.depth = std::max(all.depth, one.depth);
+    all.unique |= one.unique;
+    all.free_name = all.free_name || one.free_name;
+  }
+  return all;
+}
+
+StateId StateTable::start_of(RuleId rule) {
+  add_call(rule, {kBottom, 0, 0});
+  const StateId state = close();
+  if (!automaton_->matches_empty(rule)) return state;
+  std::vector<Reading> readings(states_[state].begin(), states_[state].end());
+  readings.push_back({kBottom, 0});
+  return states_.intern(readings);
+}
+
 StateId StateTable::import(const StateTable& other, StateId state) {
   // Lists refer to lower numbers only: mark from the top down, copy from the bottom up.
   std::vector<bool> needed(other.returns_.size());
@@ -240,7 +306,11 @@ StateId StateTable::import(const StateTable& other, StateId state) {
     if (!needed[id]) continue;
     std::vector<Frame> frames(other.returns_[id].begin(), other.returns_[id].end());
     for (Frame& frame : frames) {
-      if (frame.node != kBottom) frame.returns = copy_of[frame.returns];
+      if (frame.node == kBottom) continue;
+      frame.returns = copy_of[frame.returns];
+      if (automaton_->node(frame.node).kind != Automaton::Kind::kPermutation) continue;
+      const auto list = other.read_[frame.count];
+      frame.count = read_.intern(list);
     }
     sort_unique(frames);
     copy_of[id] = returns_.intern(frames);

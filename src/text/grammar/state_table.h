@@ -19,7 +19,7 @@ using ReturnsId = uint32_t;
 // Where a rule goes on when it is complete.
 struct Frame {
   NodeId node;
-  uint32_t count;     // kRepeat: how often its body was read
+  uint32_t count;     // kRepeat: how often its body was read; kPermutation: the list of what was read of it
   ReturnsId returns;  // where the rule of `node` goes on in turn
   auto operator<=>(const Frame&) const = default;
 };
@@ -66,6 +66,18 @@ class StateTable {
   // A state that allows the same tokens, equal for many states: counts are moved to where no token can tell.
   StateId canonical(StateId state);
 
+  // The arrays and objects around the texts that are read, outermost first, by the scopes of their frames: bit d is set
+  // where an item of the array at depth d has to be different from those before it (bit 63: that deep or deeper).
+  struct Nesting {
+    uint32_t depth = 0;
+    uint64_t unique = 0;
+    bool free_name = false;  // a name is read that must be different from those before it
+  };
+  Nesting nesting(StateId state);
+
+  // Of another rule than the root.
+  StateId start_of(RuleId rule);
+
   // The same state in this table, which takes the place of `other`.
   StateId import(const StateTable& other, StateId state);
 
@@ -77,7 +89,10 @@ class StateTable {
     work_ += steps;
     if (work_ > max_work_) fail_too_ambiguous();
   }
-  size_t bytes() const { return returns_.bytes() + states_.bytes() + rows_.capacity() * 4 + row_of_.capacity() * 8; }
+  size_t bytes() const {
+    return returns_.bytes() + states_.bytes() + read_.bytes() + rows_.capacity() * 4 + row_of_.capacity() * 8 +
+           nesting_of_.capacity() * sizeof(Nesting);
+  }
 
  private:
   [[noreturn]] static void fail_too_ambiguous();
@@ -87,6 +102,7 @@ class StateTable {
   void visit(NodeId node, ReturnsId returns);
   void pop(ReturnsId returns);
   void resume_repeat(NodeId node, uint32_t count, ReturnsId returns);
+  void resume_permutation(NodeId node, uint32_t read, ReturnsId returns);
   void expand(bool fresh);
   void add_call(RuleId rule, const Frame& frame);
   StateId close();
@@ -100,6 +116,8 @@ class StateTable {
   uint64_t max_work_;
   InternedLists<Frame> returns_;
   InternedLists<Reading> states_;
+  InternedLists<uint32_t> read_;     // of permutations: the number of members read, and a bit for each single one
+  std::vector<Nesting> nesting_of_;  // by returns
   ReturnsId bottom_ = 0;
 
   // Steps of states that are seen often: rows of one entry for each class of bytes.

@@ -44,6 +44,8 @@ void TokenTrie::collect_texts() {
     if (is_text[i]) append_text(id);
     ends_.push_back(static_cast<uint32_t>(texts_.size()));
     const std::string_view spelling = bytes(id);
+    if (spelling.find('"') != std::string_view::npos) quoted_.push_back(id);
+    if (spelling.find(kStringDelimiter) != std::string_view::npos) delimited_.push_back(id);
     longest_ = std::max(longest_, static_cast<uint32_t>(spelling.size()));
     if (spelling.size() == 1) single_bytes_.set(static_cast<uint8_t>(spelling[0]));
   }

@@ -48,6 +48,8 @@ class TokenTrie {
     const size_t begin = id == 0 ? 0 : ends_[static_cast<size_t>(id) - 1];
     return std::string_view(texts_).substr(begin, ends_[static_cast<size_t>(id)] - begin);
   }
+  // Those that spell this byte somewhere: the quotes of strings.
+  std::span<const TokenId> tokens_with(uint8_t quote) const { return quote == '"' ? quoted_ : delimited_; }
   uint32_t longest_token() const { return longest_; }            // in bytes
   const ByteSet& single_bytes() const { return single_bytes_; }  // bytes that are a token by themselves
 
@@ -61,6 +63,7 @@ class TokenTrie {
   std::vector<uint32_t> ends_;
   std::vector<Node> nodes_;  // and one more that ends the last one's tokens
   std::vector<TokenId> tokens_;
+  std::vector<TokenId> quoted_, delimited_;
   ByteSet single_bytes_;
   uint32_t longest_ = 0;
 };

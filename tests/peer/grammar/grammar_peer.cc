@@ -1,6 +1,7 @@
 // What the peer tests run:
-//   grammar_peer outputs VOCAB.gguf COUNT   stdout: JSON [{"name", "schema", "outputs": [...]}], random outputs within
-//                                           the masks for each schema that must have a grammar
+//   grammar_peer outputs VOCAB.gguf COUNT [SCHEMAS.json]
+//                                           stdout: JSON [{"name", "schema", "outputs": [...]}], random outputs within
+//                                           the masks for each schema that must have a grammar, or of each in the file
 //   grammar_peer speed VOCAB.gguf           stdout: JSON with the cost of masks
 #include <fmt/format.h>
 #include <time.h>  // clock_gettime is POSIX, not in <ctime>
@@ -12,7 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/error.h"
 #include "gguf/reader.h"
+#include "support/files.h"
+#include "text/grammar/fit.h"
 #include "text/grammar/matcher.h"
 #include "text/grammar/random_walk.h"
 #include "text/grammar/schema/json_schema.h"
@@ -34,19 +38,63 @@ double microseconds() {
 }
 double microseconds_since(double start) { return microseconds() - start; }
 
-nlohmann::json outputs(const std::shared_ptr<const Vocab>& vocab, size_t count) {
+// Schemas from a file: [{"name", "schema"}].
+std::vector<grammar::test::SchemaCase> cases_of(const std::string& path) {
+  std::vector<grammar::test::SchemaCase> cases;
+  for (const auto& entry : nlohmann::ordered_json::parse(carat::test::read_text(path))) {
+    grammar::test::SchemaCase each;
+    each.name = entry.at("name");
+    each.schema = entry.at("schema").dump();
+    cases.push_back(std::move(each));
+  }
+  return cases;
+}
+
+// The same value with the members of its objects in another order, but for those inside of arrays, which may have to be
+// written in one way only (uniqueItems).
+nlohmann::ordered_json shuffled(carat::test::Random& random, const nlohmann::ordered_json& value) {
+  if (!value.is_object()) return value;
+  std::vector<std::string> names;
+  for (const auto& [name, member] : value.items()) names.insert(names.begin() + random.below(names.size() + 1), name);
+  nlohmann::ordered_json result = nlohmann::ordered_json::object();
+  for (const std::string& name : names) result[name] = shuffled(random, value[name]);
+  return result;
+}
+
+// Half of the outputs with members in any order; these begin like shuffled ones of the other half, because no random
+// walk spells the names that are required. What is refused has its reason instead.
+nlohmann::json outputs(const std::shared_ptr<const Vocab>& vocab, size_t count,
+                       const std::vector<grammar::test::SchemaCase>& cases) {
   const Tokenizer tokenizer(vocab);
   const auto trie = std::make_shared<const grammar::TokenTrie>(vocab);
   nlohmann::json answers = nlohmann::json::array();
-  for (const grammar::test::SchemaCase& each : grammar::test::schema_cases()) {
+  for (const grammar::test::SchemaCase& each : cases) {
     if (!each.error.empty()) continue;
     std::vector<std::vector<TokenId>> examples;
     for (const std::string& text : each.valid) examples.push_back(tokenizer.encode(text));
-    carat::test::Random random(20260822);
-    const auto compiled = grammar::compile(grammar::grammar_from_json_schema(each.schema), trie);
-    answers.push_back({{"name", each.name},
-                       {"schema", each.schema},
-                       {"outputs", grammar::test::random_outputs(random, compiled, examples, count)}});
+    nlohmann::json answer = {{"name", each.name}, {"schema", each.schema}, {"outputs", nlohmann::json::array()}};
+    std::vector<std::string> others;
+    try {
+      for (const auto style : {grammar::JsonStyle::kSchema, grammar::JsonStyle::kFree}) {
+        carat::test::Random random(20260822);
+        const auto compiled = grammar::compile(grammar::grammar_from_json_schema(each.schema, style), trie);
+        for (const std::string& text : others) {
+          // Read and written again, numbers may look otherwise than they are allowed to.
+          if (grammar::fit_of(compiled->automaton(), text).is_complete) examples.push_back(tokenizer.encode(text));
+        }
+        const bool has_examples = style == each.style || style == grammar::JsonStyle::kFree;
+        const auto texts = grammar::test::random_outputs(
+            random, compiled, has_examples ? examples : std::vector<std::vector<TokenId>>(), (count + 1) / 2);
+        for (const std::string& text : texts) {
+          answer["outputs"].push_back(text);
+          if (style == grammar::JsonStyle::kFree) continue;
+          others.push_back(shuffled(random, nlohmann::ordered_json::parse(text)).dump());
+        }
+      }
+    } catch (const carat::Error& error) {
+      answer["error"] = error.what();
+    }
+    answers.push_back(std::move(answer));
   }
   return answers;
 }
@@ -116,12 +164,17 @@ double long_answer_microseconds(const std::shared_ptr<const Vocab>& vocab) {
 
 int main(int argc, char** argv) try {
   const std::string_view mode = argc > 1 ? argv[1] : "";
-  if ((mode != "outputs" || argc != 4) && (mode != "speed" || argc != 3)) {
-    throw std::invalid_argument("usage: grammar_peer outputs VOCAB.gguf COUNT | speed VOCAB.gguf");
+  if ((mode != "outputs" || argc < 4 || argc > 5) && (mode != "speed" || argc != 3)) {
+    throw std::invalid_argument("usage: grammar_peer outputs VOCAB.gguf COUNT [SCHEMAS.json] | speed VOCAB.gguf");
   }
   const auto file = carat::gguf::ModelFile::open(argv[2]);
   const auto vocab = Vocab::from_metadata(file->metadata());
-  nlohmann::json answer = mode == "outputs" ? outputs(vocab, std::stoul(argv[3])) : speed(vocab);
+  nlohmann::json answer;
+  if (mode == "outputs") {
+    answer = outputs(vocab, std::stoul(argv[3]), argc == 5 ? cases_of(argv[4]) : grammar::test::schema_cases());
+  } else {
+    answer = speed(vocab);
+  }
   if (mode == "speed") answer["long_answer_microseconds"] = long_answer_microseconds(vocab);
   std::cout << answer.dump() << "\n";
   return 0;

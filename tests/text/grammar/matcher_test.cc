@@ -10,6 +10,7 @@
 #include "support/random.h"
 #include "text/demo_vocab.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/grammar_builder.h"
 #include "text/grammar/naive_recogniser.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/vocab_builder.h"
@@ -163,6 +164,35 @@ TEST(GrammarMatcher, MasksAreThoseOfBruteForceOnRandomGrammars) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(accepted, 60);
+}
+
+TEST(GrammarMatcher, MembersInAnyOrderAreThoseOfBruteForce) {
+  const auto trie = std::make_shared<const TokenTrie>(small_vocab());
+  static constexpr std::string_view kTexts[] = {"a", "ab", "b", "bb", "c"};
+  int accepted = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    GrammarBuilder builder;
+    const RuleId root = builder.declare("root", "test");
+    std::vector<GrammarBuilder::Member> members;
+    for (const std::string_view text : kTexts) {
+      if (random.below(4) == 0) continue;
+      members.push_back({builder.literal(text), random.below(3) == 0, random.below(3) > 0});
+    }
+    const auto min = static_cast<uint32_t>(random.below(3));
+    const uint32_t max = random.below(2) == 0 ? kUnbounded : static_cast<uint32_t>(random.below(4));
+    const ExpressionId all = builder.permutation(members, builder.literal(","), min, max);
+    builder.define(root, builder.sequence({all, builder.literal("!")}));
+    try {
+      const Grammar grammar = builder.finish(root);
+      ++accepted;
+      check_walks(grammar, trie, random, 3, 9, fmt::format("members of seed {}", seed));
+    } catch (const Error& error) {
+      ASSERT_NE(std::string(error.what()).find("no text fits"), std::string::npos) << error.what();
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(accepted, 30);
 }
 
 // Every byte that can follow is also a token, so what is allowed here is what can be read.

@@ -37,6 +37,18 @@ bool NaiveRecogniser::productive(ExpressionId id) const {
       return e.min == 0 || productive(grammar_.children(e)[0]);
     case Kind::kRule:
       return productive_rules_[e.first];
+    case Kind::kScope:
+      return productive(grammar_.children(e)[0]);
+    case Kind::kPermutation: {
+      const auto flags = grammar_.member_flags(e);
+      uint64_t possible = 0;
+      for (size_t i = 0; i < flags.size(); ++i) {
+        const bool can = productive(grammar_.children(e)[i]);
+        if (!can && (flags[i] & kRequiredMember) != 0) return false;
+        if (can) possible += (flags[i] & kSingleMember) != 0 ? 1 : kUnbounded;
+      }
+      return possible >= e.min;
+    }
   }
   return false;
 }
@@ -105,8 +117,37 @@ std::vector<bool> NaiveRecogniser::compute_ends(ExpressionId id, size_t at) {
       return ends_of_repeat(e, at);
     case Kind::kRule:
       return ends(grammar_.rules()[e.first].body, at);
+    case Kind::kScope:
+      return ends(grammar_.children(e)[0], at);
+    case Kind::kPermutation:
+      add_permutations(e, at, std::vector<uint32_t>(e.count / 2), result);
+      break;
   }
   return result;
+}
+
+// `read`: how often each member was.
+void NaiveRecogniser::add_permutations(const Expression& e, size_t at, const std::vector<uint32_t>& read,
+                                       std::vector<bool>& result) {
+  const auto flags = grammar_.member_flags(e);
+  uint64_t count = 0, missing = 0;
+  for (size_t i = 0; i < read.size(); ++i) {
+    count += read[i];
+    missing += (flags[i] & kRequiredMember) != 0 && read[i] == 0 ? 1 : 0;
+  }
+  if (count + missing > e.max) return;
+  if (missing == 0 && count >= e.min) result[at] = true;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if ((flags[i] & kSingleMember) != 0 && read[i] > 0) continue;
+    std::vector<uint32_t> next = read;
+    ++next[i];
+    const uint64_t left = missing - ((flags[i] & kRequiredMember) != 0 && read[i] == 0 ? 1 : 0);
+    if (count + 1 + left > e.max) continue;
+    const auto found = ends(grammar_.children(e)[count == 0 ? i : i + read.size()], at);
+    for (size_t end = at + 1; end < found.size(); ++end) {
+      if (found[end]) add_permutations(e, end, next, result);
+    }
+  }
 }
 
 std::vector<bool> NaiveRecogniser::ends_of_characters(const Expression& expression, size_t at) {

@@ -23,6 +23,7 @@ class NaiveRecogniser {
   std::vector<bool> ends(ExpressionId id, size_t at);
   std::vector<bool> compute_ends(ExpressionId id, size_t at);
   std::vector<bool> ends_of_characters(const Expression& expression, size_t at);
+  void add_permutations(const Expression& e, size_t at, const std::vector<uint32_t>& read, std::vector<bool>& result);
   std::vector<bool> ends_of_repeat(const Expression& expression, size_t at);
   std::vector<bool> ends_from(ExpressionId id, const std::vector<bool>& starts);
 

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/random.h"
@@ -12,18 +15,30 @@
 
 namespace carat::text::grammar::test {
 
-// A random token of `mask`. In `hurry` one that brings the output nearer to its end, as far as one can tell: it closes
-// strings and brackets and is no letter or opening bracket.
+// How near each token brings an output to its end, as far as one can tell: it closes strings and brackets and is no
+// letter or opening bracket. Computed once for a vocabulary.
+inline const std::vector<uint8_t>& end_ranks(const TokenTrie& trie) {
+  static std::map<const TokenTrie*, std::vector<uint8_t>> known;
+  std::vector<uint8_t>& ranks = known[&trie];
+  for (size_t i = ranks.size(); i < trie.vocab().size(); ++i) {
+    const std::string_view bytes = trie.bytes(static_cast<TokenId>(i));
+    uint8_t rank = 1;
+    if (!bytes.empty() && (bytes.back() == '"' || bytes.back() == '}' || bytes.back() == ']')) rank = 2;
+    if (bytes.find_first_of("[{,") != std::string_view::npos) rank = 0;
+    if (bytes == "\xff" || bytes == "\xfd") rank = 3;  // marks of a call: end of a string, of the call
+    if (bytes.empty()) rank = 4;                       // a stop
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// A random token of `mask`. In `hurry` one that brings the output nearer to its end.
 inline TokenId random_token(carat::test::Random& random, const TokenTrie& trie, const TokenMask& mask, bool hurry) {
+  const std::vector<uint8_t>& ranks = end_ranks(trie);
   uint64_t best_rank = 0, seen = 0;
   TokenId best = -1;
   mask.for_each([&](TokenId token) {
-    const std::string_view bytes = trie.bytes(token);
-    uint64_t rank = 1;
-    if (hurry && !bytes.empty() && (bytes.back() == '"' || bytes.back() == '}' || bytes.back() == ']')) rank = 2;
-    if (hurry && bytes.find_first_of("[{,") != std::string_view::npos) rank = 0;
-    if (hurry && (bytes == "\xff" || bytes == "\xfd")) rank = 3;  // marks of a call: end of a string, of the call
-    if (hurry && bytes.empty()) rank = 4;                         // a stop
+    const uint64_t rank = hurry ? ranks[static_cast<size_t>(token)] : 1;
     if (best >= 0 && rank < best_rank) return;
     if (best < 0 || rank > best_rank) seen = 0;
     best_rank = rank;

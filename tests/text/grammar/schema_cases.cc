@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "support/files.h"
+#include "text/grammar/schema/json_schema.h"
 
 namespace carat::text::grammar::test {
 
@@ -81,6 +82,7 @@ std::vector<SchemaCase> schema_cases() {
     each.error = entry.value("error", "");
     each.valid = texts_of(entry, "valid");
     each.invalid = texts_of(entry, "invalid");
+    each.style = parse_json_style(entry.value("style", "free"), "style");
     each.hostile = entry.value("hostile", false);
     cases.push_back(std::move(each));
   }

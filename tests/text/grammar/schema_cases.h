@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "text/grammar/schema/json_schema.h"
+
 namespace carat::text::grammar::test {
 
 // A schema of schemas.json, and what must come of it.
@@ -15,6 +17,7 @@ struct SchemaCase {
   std::vector<std::string> valid;    // texts that the grammar must accept
   std::vector<std::string> invalid;  // and that it must not
   bool hostile = false;
+  JsonStyle style = JsonStyle::kFree;
 };
 
 std::vector<SchemaCase> schema_cases();

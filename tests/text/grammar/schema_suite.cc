@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "support/files.h"
 #include "text/grammar/automaton.h"
+#include "text/grammar/fit.h"
 #include "text/grammar/schema/json_schema.h"
-#include "text/grammar/state_table.h"
 
 namespace carat::text::grammar::test {
 
@@ -25,13 +25,6 @@ std::string dialect_of(const std::string& draft) {
       {"draft7", "http://json-schema.org/draft-07/schema#"},
       {"draft2020-12", "https://json-schema.org/draft/2020-12/schema"}};
   return kDialects.at(draft);
-}
-
-bool accepts(const std::shared_ptr<const Automaton>& automaton, const std::string& text) {
-  StateTable table(automaton, 1);
-  StateId state = table.start();
-  for (const char byte : text) state = table.step(state, static_cast<uint8_t>(byte));
-  return table.at_bottom(state);
 }
 
 }  // namespace
@@ -105,7 +98,7 @@ SuiteFigures try_suite(const std::vector<SuiteSchema>& schemas, std::string* det
       continue;
     }
     for (const SuiteInstance& instance : each.instances) {
-      const bool accepted = accepts(automaton, instance.text);
+      const bool accepted = fit_of(automaton, instance.text).is_complete;
       (instance.valid ? all.valid : all.invalid) += 1;
       if (accepted) (instance.valid ? all.valid_accepted : all.invalid_accepted) += 1;
       if (accepted != instance.valid) {

@@ -30,8 +30,11 @@ TEST(ToolCallGrammar, ArgumentsUnderAnySchemaAreReadBack) {
     std::shared_ptr<const CompiledGrammar> grammar;
     try {
       grammar = compile(grammar_of_arguments(each.schema), demo_trie());
-    } catch (const Error& error) {  // no object is valid
-      EXPECT_NE(std::string(error.what()).find("no text fits"), std::string::npos) << error.what();
+    } catch (const Error& error) {  // no object is valid, or names could come twice
+      const std::string message = error.what();
+      EXPECT_TRUE(message.find("no text fits") != std::string::npos ||
+                  message.find("minProperties is more") != std::string::npos)
+          << message;
       continue;
     }
     ++schemas;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "base/utf8.h"
 #include "text/grammar/limits.h"
@@ -41,63 +43,105 @@ int64_t power_of_ten(int exponent) {
   return power;
 }
 
-// The numbers between two of the same number of digits, digit by digit.
+// The numbers between two of the same number of digits, digit by digit, and among them the multiples of `modulus`.
 class DigitRange {
  public:
-  DigitRange(GrammarBuilder& builder, int64_t low, int64_t high, int integer_digits, int decimals)
+  // Rules for digits that no bound holds any more: how many are left, whether the last one was a zero behind the point,
+  // and the remainder of those before.
+  using FreeDigits = std::map<std::tuple<size_t, bool, uint32_t>, RuleId>;
+
+  DigitRange(GrammarBuilder& builder, int64_t low, int64_t high, int integer_digits, int decimals, uint32_t modulus,
+             bool canonical, bool broken, FreeDigits& free)
       : builder_(builder),
         low_(fmt::format("{:0{}}", low, integer_digits + decimals)),
         high_(fmt::format("{:0{}}", high, integer_digits + decimals)),
-        point_(static_cast<size_t>(integer_digits)) {}
+        point_(static_cast<size_t>(integer_digits)),
+        modulus_(modulus),
+        canonical_(canonical || broken),
+        broken_(broken),
+        free_(free) {}
 
-  ExpressionId expression() { return from(0, true, true); }
+  ExpressionId expression() { return from(0, true, true, false, 0); }
 
  private:
   // The digits from `at` on. `low`, `high`: all digits so far are those of that bound, so the next ones are bound, too.
-  ExpressionId from(size_t at, bool low, bool high) {
-    if (at == low_.size()) return builder_.empty();
-    if (!low && !high) return anything_from(at);
+  // `zero`: the last one was a zero behind the point. `rest`: the remainder of those so far.
+  ExpressionId from(size_t at, bool low, bool high, bool zero, uint32_t rest) {
+    if (!low && !high && modulus_ == 1) return anything_from(at, zero);
+    if (at == low_.size()) {
+      const bool may_end = rest == 0 && !(canonical_ && zero) && !(broken_ && at == point_);
+      return may_end ? builder_.empty() : builder_.nothing();
+    }
+    if (low || high) return digits_from(at, low, high, zero, rest);
+    const auto [known, is_new] = free_.try_emplace({low_.size() - at, zero, rest}, 0);
+    const RuleId rule = is_new ? builder_.declare("multiple", std::string(kPlace)) : known->second;
+    if (is_new) {
+      known->second = rule;
+      builder_.define(rule, digits_from(at, false, false, zero, rest));
+    }
+    return builder_.call(rule);
+  }
+
+  ExpressionId digits_from(size_t at, bool low, bool high, bool zero, uint32_t rest) {
     const char first = low ? low_[at] : '0';
     const char last = high ? high_[at] : '9';
     std::vector<ExpressionId> alternatives;
-    const auto add = [&](char from_digit, char to_digit, ExpressionId rest) {
-      const ExpressionId digit =
-          builder_.characters({{static_cast<uint32_t>(from_digit), static_cast<uint32_t>(to_digit)}});
-      alternatives.push_back(builder_.sequence({digit, rest}));
-    };
-    if (first == last) {
-      add(first, first, from(at + 1, low, high));
-    } else if (first < last) {
-      const char free_from = static_cast<char>(first + (low ? 1 : 0));
-      const char free_to = static_cast<char>(last - (high ? 1 : 0));
-      if (low) add(first, first, from(at + 1, true, false));
-      if (free_from <= free_to) add(free_from, free_to, anything_from(at + 1));
-      if (high) add(last, last, from(at + 1, false, true));
+    for (char digit = first; digit <= last; ++digit) {
+      char end = digit;
+      // Digits that make no difference go together.
+      const auto is_alike = [&](char next) {
+        return modulus_ == 1 && (digit != '0' || !canonical_) && !(low && digit == first) && !(high && next == last);
+      };
+      while (end < last && is_alike(static_cast<char>(end + 1))) ++end;
+      const ExpressionId expression = builder_.characters({{static_cast<uint32_t>(digit), static_cast<uint32_t>(end)}});
+      const auto next_rest = static_cast<uint32_t>((rest * 10 + static_cast<uint32_t>(digit - '0')) % modulus_);
+      alternatives.push_back(builder_.sequence({expression, from(at + 1, low && digit == first, high && digit == last,
+                                                                 digit == '0' && at >= point_, next_rest)}));
+      digit = end;
     }
     ExpressionId digits = builder_.choice(alternatives);
     if (at < point_) return digits;
     if (at == point_) digits = builder_.sequence({builder_.literal("."), digits});
     // Digits left out are zeros.
-    const bool may_stop = !low || low_.find_first_not_of('0', at) == std::string::npos;
-    return may_stop ? builder_.optional(digits) : digits;
+    uint64_t whole = rest;
+    for (size_t i = at; i < low_.size(); ++i) whole = whole * 10 % modulus_;
+    const bool may_stop = (!low || low_.find_first_not_of('0', at) == std::string::npos) && whole == 0 &&
+                          !(canonical_ && zero) && !(broken_ && at == point_);
+    if (!may_stop) return digits;
+    return builder_.is_nothing(digits) ? builder_.empty() : builder_.optional(digits);
   }
 
-  ExpressionId anything_from(size_t at) {
+  ExpressionId anything_from(size_t at, bool zero) {
     const ExpressionId digit = builder_.characters({{'0', '9'}});
     const auto left = static_cast<uint32_t>(low_.size() - at);
-    if (at > point_) return builder_.repeat(digit, 0, left);
+    if (at > point_) return canonical_ ? ending_not_in_zero(left, zero) : builder_.repeat(digit, 0, left);
     const auto decimals = static_cast<uint32_t>(low_.size() - point_);
     ExpressionId fraction = builder_.empty();
     if (decimals > 0) {
-      fraction = builder_.optional(builder_.sequence({builder_.literal("."), builder_.repeat(digit, 1, decimals)}));
+      const ExpressionId some = canonical_ ? ending_not_in_zero(decimals, true) : builder_.repeat(digit, 1, decimals);
+      fraction = builder_.sequence({builder_.literal("."), some});
+      if (!broken_) fraction = builder_.optional(fraction);
+    } else if (broken_) {
+      return builder_.nothing();
     }
     const uint32_t before_point = left - decimals;
     return builder_.sequence({builder_.repeat(digit, before_point, before_point), fraction});
   }
 
+  ExpressionId ending_not_in_zero(uint32_t most, bool some) {
+    if (most == 0) return some ? builder_.nothing() : builder_.empty();
+    const ExpressionId digits = builder_.sequence(
+        {builder_.repeat(builder_.characters({{'0', '9'}}), 0, most - 1), builder_.characters({{'1', '9'}})});
+    return some ? digits : builder_.optional(digits);
+  }
+
   GrammarBuilder& builder_;
   std::string low_, high_;
   size_t point_;
+  uint32_t modulus_;
+  bool canonical_;
+  bool broken_;
+  FreeDigits& free_;
 };
 
 }  // namespace
@@ -123,14 +167,62 @@ ExpressionId JsonParts::key(std::string_view name) {
 }
 
 ExpressionId JsonParts::constant(const Json& value) {
-  const auto text = written_value(notation_, value);
-  return text ? builder_.literal(*text) : builder_.nothing();
+  if (notation_ != Notation::kJson) {
+    const auto text = written_value(notation_, value);
+    return text ? builder_.literal(*text) : builder_.nothing();
+  }
+  if (value.is_number_float()) return constant_number(value);
+  if (value.is_array() && !value.empty()) {
+    std::vector<ExpressionId> parts = {builder_.literal("[")};
+    for (const Json& item : value) {
+      if (parts.size() > 1) parts.push_back(comma());
+      parts.push_back(builder_.scope(Scope::kValue, constant(item)));
+    }
+    parts.push_back(builder_.literal("]"));
+    return builder_.sequence(parts);
+  }
+  if (value.is_object() && !value.empty()) return constant_object(value);
+  if (value.is_number() && !canonical_) return constant_number(value);
+  return builder_.literal(value.dump());
+}
+
+// A whole number may also be written with a point, as 1.0.
+ExpressionId JsonParts::constant_number(const Json& value) {
+  std::string text = value.dump();
+  const bool is_whole = text.ends_with(".0");
+  if (is_whole) text.resize(text.size() - 2);
+  if (text == "-0") text = "0";
+  if (canonical_ || (!is_whole && value.is_number_float())) return builder_.literal(text);
+  return builder_.sequence({builder_.literal(text), builder_.optional(builder_.literal(".0"))});
+}
+
+ExpressionId JsonParts::constant_object(const Json& value) {
+  std::vector<std::string> names;
+  for (const auto& [name, member] : value.items()) names.push_back(name);
+  if (canonical_) std::sort(names.begin(), names.end());
+  std::vector<GrammarBuilder::Member> members;
+  for (const std::string& name : names) {
+    const ExpressionId text = builder_.scope(Scope::kValue, constant(value.at(name)));
+    members.push_back({builder_.sequence({key(name), colon(), text}), true});
+  }
+  if (!canonical_ && members.size() <= kMaxFreeOrder) {
+    const ExpressionId all = builder_.permutation(members, comma(), 0, kUnbounded);
+    return builder_.sequence({builder_.literal("{"), all, builder_.literal("}")});
+  }
+  std::vector<ExpressionId> parts = {builder_.literal("{")};
+  for (const auto& member : members) {
+    if (parts.size() > 1) parts.push_back(comma());
+    parts.push_back(member.text);
+  }
+  parts.push_back(builder_.literal("}"));
+  return builder_.sequence(parts);
 }
 
 ExpressionId JsonParts::boolean() { return builder_.choice({builder_.literal("true"), builder_.literal("false")}); }
 
 // Halves of surrogate pairs are left out: by themselves they are no characters, and whole ones can be written plainly.
 ExpressionId JsonParts::character() {
+  if (canonical_) return character_of(complement({}));
   if (notation_ != Notation::kJson) return builder_.characters(plain_characters(notation_));
   const ExpressionId hex = builder_.characters({{'0', '9'}, {'a', 'f'}, {'A', 'F'}});
   const ExpressionId not_d = builder_.characters({{'0', '9'}, {'a', 'c'}, {'e', 'f'}, {'A', 'C'}, {'E', 'F'}});
@@ -185,34 +277,61 @@ ExpressionId JsonParts::string_of_length(uint32_t min, uint32_t max) {
   return quoted(builder_.sequence({needed, builder_.repeat(character(), 0, kUnbounded)}));
 }
 
+// Also as 1.0 and 1e3: numbers of JSON are numbers, not ways to write them.
 ExpressionId JsonParts::integer() {
-  const ExpressionId whole = builder_.sequence({builder_.characters({{'1', '9'}}), digits(0, kMaxIntegerDigits - 1)});
-  return builder_.choice({builder_.literal("0"), builder_.sequence({builder_.optional(builder_.literal("-")), whole})});
+  const ExpressionId whole = builder_.sequence(
+      {builder_.characters({{'1', '9'}}), digits(0, (canonical_ ? kCanonicalDigits : kMaxIntegerDigits) - 1)});
+  const ExpressionId plain =
+      builder_.choice({builder_.literal("0"), builder_.sequence({builder_.optional(builder_.literal("-")), whole})});
+  if (canonical_ || notation_ != Notation::kJson) return plain;
+  const ExpressionId exponent = builder_.sequence(
+      {builder_.characters({{'e', 'e'}, {'E', 'E'}}), builder_.optional(builder_.literal("+")), digits(1, 1)});
+  return builder_.sequence({plain, builder_.optional(builder_.literal(".0")), builder_.optional(exponent)});
+}
+
+ExpressionId JsonParts::fraction() { return not_whole_numbers(false); }
+
+ExpressionId JsonParts::not_whole_numbers(bool may_be_whole) {
+  const uint32_t before = canonical_ ? kCanonicalDigits : kFractionDigits;
+  const uint32_t behind = canonical_ ? kCanonicalDecimals : kFractionDigits;
+  const ExpressionId minus = builder_.optional(builder_.literal("-"));
+  const ExpressionId whole = builder_.sequence({builder_.characters({{'1', '9'}}), digits(0, before - 1)});
+  const ExpressionId part =
+      builder_.sequence({builder_.literal("."), digits(0, behind - 1), builder_.characters({{'1', '9'}})});
+  const ExpressionId broken = builder_.sequence({minus, builder_.choice({builder_.literal("0"), whole}), part});
+  if (!may_be_whole) return broken;
+  return builder_.choice({builder_.literal("0"), builder_.sequence({minus, whole}), broken});
 }
 
 ExpressionId JsonParts::number() {
+  if (canonical_) return not_whole_numbers(true);
   const ExpressionId whole =
       builder_.choice({builder_.literal("0"),
                        builder_.sequence({builder_.characters({{'1', '9'}}), digits(0, kMaxIntegerDigits - 1)})});
   const ExpressionId fraction = builder_.sequence({builder_.literal("."), digits(1, kMaxIntegerDigits)});
+  // At most 289: with the digits before the point the number stays what floating point can hold.
+  const ExpressionId size =
+      builder_.choice({digits(1, 2), builder_.sequence({builder_.literal("1"), digits(2, 2)}),
+                       builder_.sequence({builder_.literal("2"), builder_.characters({{'0', '8'}}), digits(1, 1)})});
   const ExpressionId exponent =
       builder_.sequence({builder_.characters({{'e', 'e'}, {'E', 'E'}}),
-                         builder_.optional(builder_.characters({{'+', '+'}, {'-', '-'}})), digits(1, 2)});
+                         builder_.optional(builder_.characters({{'+', '+'}, {'-', '-'}})), size});
   return builder_.sequence(
       {builder_.optional(builder_.literal("-")), whole, builder_.optional(fraction), builder_.optional(exponent)});
 }
 
 ExpressionId JsonParts::object() {
-  const ExpressionId member = builder_.sequence({key_other_than({}), colon(), value()});
-  const ExpressionId more = builder_.repeat(builder_.sequence({comma(), member}), 0, kUnbounded);
+  const ExpressionId member = builder_.sequence({key_other_than({}), colon(), builder_.scope(Scope::kValue, value())});
+  const ExpressionId more = builder_.repeat(builder_.sequence({comma(), member}), 0, canonical_ ? 0 : kUnbounded);
   return builder_.sequence(
       {builder_.literal("{"), builder_.optional(builder_.sequence({member, more})), builder_.literal("}")});
 }
 
 ExpressionId JsonParts::array() {
-  const ExpressionId more = builder_.repeat(builder_.sequence({comma(), value()}), 0, kUnbounded);
+  const ExpressionId item = builder_.scope(Scope::kValue, value());
+  const ExpressionId more = builder_.repeat(builder_.sequence({comma(), item}), 0, kUnbounded);
   return builder_.sequence(
-      {builder_.literal("["), builder_.optional(builder_.sequence({value(), more})), builder_.literal("]")});
+      {builder_.literal("["), builder_.optional(builder_.sequence({item, more})), builder_.literal("]")});
 }
 
 ExpressionId JsonParts::value() {
@@ -264,7 +383,8 @@ ExpressionId JsonParts::key_other_than(std::vector<std::string> names) {
   return notation_ == Notation::kJson ? quoted(key) : key;
 }
 
-ExpressionId JsonParts::numbers_between(int64_t low, int64_t high, int decimals) {
+ExpressionId JsonParts::numbers_between(int64_t low, int64_t high, int decimals, uint32_t modulus, bool broken) {
+  DigitRange::FreeDigits free;
   std::vector<ExpressionId> alternatives;
   const auto add_positive = [&](int64_t from, int64_t to, std::string_view sign) {
     for (int length = 1; length + decimals <= kMaxIntegerDigits; ++length) {
@@ -272,38 +392,14 @@ ExpressionId JsonParts::numbers_between(int64_t low, int64_t high, int decimals)
       const int64_t longest = power_of_ten(length + decimals) - 1;
       const int64_t first = std::max(from, shortest), last = std::min(to, longest);
       if (first > last) continue;
-      const ExpressionId range = DigitRange(builder_, first, last, length, decimals).expression();
+      const ExpressionId range =
+          DigitRange(builder_, first, last, length, decimals, modulus, canonical_, broken, free).expression();
       alternatives.push_back(builder_.sequence({builder_.literal(sign), range}));
     }
   };
   if (high >= 0) add_positive(std::max<int64_t>(low, 0), high, "");
   if (low < 0) add_positive(std::max<int64_t>(1, -high), -low, "-");
   return builder_.choice(alternatives);
-}
-
-// One rule for each remainder of the digits so far and number of digits that may follow.
-ExpressionId JsonParts::multiples_of(uint32_t factor) {
-  std::vector<RuleId> shorter, rules;  // by remainder
-  const auto digit_then_rest = [&](uint32_t remainder, uint32_t digit) {
-    const char text = static_cast<char>('0' + digit);
-    return builder_.sequence({builder_.literal({&text, 1}), builder_.call(shorter[(remainder * 10 + digit) % factor])});
-  };
-  for (int left = 0; left < kMaxIntegerDigits; ++left) {
-    rules.clear();
-    for (uint32_t remainder = 0; remainder < factor; ++remainder) {
-      std::vector<ExpressionId> alternatives;
-      if (remainder == 0) alternatives.push_back(builder_.empty());
-      for (uint32_t digit = 0; digit < 10 && left > 0; ++digit)
-        alternatives.push_back(digit_then_rest(remainder, digit));
-      rules.push_back(builder_.declare("multiple", std::string(kPlace)));
-      builder_.define(rules.back(), builder_.choice(alternatives));
-    }
-    shorter = rules;
-  }
-  std::vector<ExpressionId> first;
-  for (uint32_t digit = 1; digit < 10; ++digit) first.push_back(digit_then_rest(0, digit));
-  const ExpressionId sign = builder_.optional(builder_.literal("-"));
-  return builder_.choice({builder_.literal("0"), builder_.sequence({sign, builder_.choice(first)})});
 }
 
 }  // namespace carat::text::grammar

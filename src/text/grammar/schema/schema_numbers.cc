@@ -13,7 +13,10 @@ namespace carat::text::grammar {
 
 namespace {
 
+__extension__ using Wide = __int128;
+
 constexpr int kMaxDecimals = 10;
+constexpr int kMaxFactorDecimals = 9;
 // Digits before the point where a schema sets no bound: enough, and leaves room for decimals.
 constexpr int kUsualDigits = 9;
 
@@ -95,42 +98,76 @@ Range range_of(const SchemaFacts& facts, int decimals, int digits) {
   return range;
 }
 
-// The least common multiple of all factors; 0 without any.
-uint64_t common_factor(const SchemaFacts& facts) {
-  uint64_t common = 0;
+// What all numbers are multiples of: factor / 10^decimals; a factor of 0 without any. Whole numbers are multiples of 1.
+struct CommonFactor {
+  int64_t factor = 0;
+  int decimals = 0;
+};
+
+CommonFactor common_factor(const SchemaFacts& facts) {
+  CommonFactor common;
+  if (facts.factors.empty()) return common;
   for (const SchemaPart& factor : facts.factors) {
-    const double value = factor.schema->get<double>();
-    if (value < 1 || std::floor(value) != value || value > static_cast<double>(kLimit)) {
-      fail_at(factor.pointer, "only whole numbers from 1 to 10^15 can be assured");
-    }
-    const auto whole = static_cast<uint64_t>(value);
-    common = common == 0 ? whole : common / std::gcd(common, whole) * whole;
-    if (common > static_cast<uint64_t>(kLimit))
-      fail_at(factor.pointer, "the common multiple of all factors is too large");
+    common.decimals = std::max(common.decimals, -decimal_of(*factor.schema).exponent);
+  }
+  const SchemaPart& first = facts.factors.front();
+  if (common.decimals > kMaxFactorDecimals) {
+    fail_at(first.pointer, fmt::format("more than {} digits behind the point", kMaxFactorDecimals));
+  }
+  const auto take = [&](int64_t factor) {
+    if (common.factor > kLimit) return;
+    const int64_t other = factor / std::gcd(common.factor, factor);
+    // Of a common multiple beyond all that is written only 0 is left.
+    const bool is_beyond = common.factor > 0 && other > kLimit / common.factor;
+    common.factor = is_beyond ? 2 * kLimit : common.factor == 0 ? factor : common.factor * other;
+  };
+  for (const SchemaPart& factor : facts.factors) {
+    bool exact = false;
+    const int64_t scaled = scaled_down(decimal_of(*factor.schema), common.decimals, exact);
+    if (scaled <= 0 || scaled > kLimit || !exact) fail_at(factor.pointer, "only numbers up to 10^15 can be assured");
+    take(scaled);
+  }
+  if (facts.integer) take(power_of_ten(common.decimals));
+  while (common.decimals > 0 && common.factor % 10 == 0) {
+    common.factor /= 10;
+    --common.decimals;
   }
   return common;
 }
 
-ExpressionId multiples(GrammarBuilder& builder, JsonParts& parts, const SchemaFacts& facts, int64_t factor) {
-  const Range range = range_of(facts, 0, kMaxIntegerDigits);
-  if (factor == 1) return parts.numbers_between(range.low, range.high, 0);
+std::string written(int64_t scaled, int decimals) {
+  std::string text = fmt::format("{:0{}}", scaled < 0 ? -scaled : scaled, decimals + 1);
+  if (decimals > 0) text.insert(text.size() - static_cast<size_t>(decimals), ".");
+  while (decimals > 0 && (text.back() == '0' || text.back() == '.')) {
+    const bool is_point = text.back() == '.';
+    text.pop_back();
+    if (is_point) break;
+  }
+  return scaled < 0 ? "-" + text : text;
+}
+
+ExpressionId multiples(GrammarBuilder& builder, JsonParts& parts, const SchemaFacts& facts, CommonFactor common) {
+  const int64_t factor = common.factor;
+  const Range range = range_of(facts, common.decimals, kMaxIntegerDigits - common.decimals);
+  if (range.low > range.high) return builder.nothing();
+  if (factor <= kMaxMultipleOf) {
+    return parts.numbers_between(range.low, range.high, common.decimals, static_cast<uint32_t>(factor));
+  }
   const auto divide_down = [&](int64_t value) { return value / factor - (value % factor < 0 ? 1 : 0); };
-  const int64_t first = -divide_down(-range.low), last = divide_down(range.high);
-  if (first > last) return builder.nothing();
-  if (last - first < static_cast<int64_t>(kMaxEnumeratedValues)) {
-    std::vector<ExpressionId> values;
-    for (int64_t i = first; i <= last; ++i) values.push_back(builder.literal(std::to_string(i * factor)));
-    return builder.choice(values);
+  int64_t first = -divide_down(-range.low), last = divide_down(range.high);
+  const auto most = static_cast<int64_t>(kMaxEnumeratedValues);
+  if (last - first >= most) {
+    // Around zero, or as near as the bounds are to it.
+    const int64_t middle = std::clamp<int64_t>(0, first, last);
+    const int64_t begin = std::max(first, middle - most / 20), end = std::min(last, middle + most / 20);
+    builder.add_note(fmt::format("{}: only the multiples from {} to {} are written", facts.factors.front().pointer,
+                                 written(begin * factor, common.decimals), written(end * factor, common.decimals)));
+    first = begin;
+    last = end;
   }
-  const SchemaPart& keyword = facts.factors.front();
-  if (!facts.minima.empty() || !facts.maxima.empty()) {
-    fail_at(keyword.pointer, fmt::format("more than {} multiples between the bounds; narrow the bounds or remove one",
-                                         kMaxEnumeratedValues));
-  }
-  if (factor > kMaxMultipleOf) {
-    fail_at(keyword.pointer, fmt::format("more than {} needs a minimum and a maximum", kMaxMultipleOf));
-  }
-  return parts.multiples_of(static_cast<uint32_t>(factor));
+  std::vector<ExpressionId> values;
+  for (int64_t i = first; i <= last; ++i) values.push_back(builder.literal(written(i * factor, common.decimals)));
+  return builder.choice(values);
 }
 
 // How many digits before the point the numbers between the bounds may have. A bound beyond all that is written sets
@@ -153,17 +190,41 @@ int digits_between(const SchemaFacts& facts) {
 
 }  // namespace
 
+bool is_multiple(const Json& value, const Json& factor) {
+  const Decimal number = decimal_of(value), unit = decimal_of(factor);
+  if (unit.mantissa <= 0) return false;
+  if (number.mantissa == 0) return true;
+  const Wide mantissa = number.mantissa;
+  if (number.exponent >= unit.exponent) {
+    Wide rest = mantissa % unit.mantissa;
+    for (int i = unit.exponent; i < number.exponent && rest != 0; ++i) rest = rest * 10 % unit.mantissa;
+    return rest == 0;
+  }
+  const int shift = unit.exponent - number.exponent;
+  return shift <= 18 && mantissa % (static_cast<Wide>(unit.mantissa) * power_of_ten(shift)) == 0;
+}
+
 // With at most 15 digits in all, two numbers that differ as texts differ as floating-point numbers, too, in the same
 // direction. So a bound kept by the text is kept by whoever reads it.
 ExpressionId number_expression(GrammarBuilder& builder, JsonParts& parts, const SchemaFacts& facts) {
-  const uint64_t factor = common_factor(facts);
-  if (factor > 0) return multiples(builder, parts, facts, static_cast<int64_t>(factor));
-  if (facts.minima.empty() && facts.maxima.empty()) return facts.integer ? parts.integer() : parts.number();
+  const bool is_bounded = !facts.minima.empty() || !facts.maxima.empty();
+  if (facts.fraction) {
+    if (facts.integer) return builder.nothing();
+    if (!is_bounded && facts.factors.empty()) return parts.fraction();
+    if (!facts.factors.empty()) {
+      builder.add_note(
+          fmt::format("{}: multiples that must not be whole are not written", facts.factors.front().pointer));
+      return builder.nothing();
+    }
+  }
+  const CommonFactor factor = common_factor(facts);
+  if (factor.factor > 0) return multiples(builder, parts, facts, factor);
+  if (!is_bounded) return facts.integer ? parts.integer() : parts.number();
   const int digits = digits_between(facts);
   const int decimals = facts.integer ? 0 : std::min(kMaxDecimals, kMaxIntegerDigits - digits);
   const Range range = range_of(facts, decimals, digits);
   if (range.low > range.high) return builder.nothing();
-  return parts.numbers_between(range.low, range.high, decimals);
+  return parts.numbers_between(range.low, range.high, decimals, 1, facts.fraction);
 }
 
 }  // namespace carat::text::grammar
