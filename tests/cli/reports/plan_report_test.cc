@@ -66,6 +66,21 @@ TEST(GpuFlag, RefusesNonsense) {
   EXPECT_THAT(refusal("a,9.0,132,141,"), HasSubstr("free"));
 }
 
+// A type without a packing takes several times its size, and that is said.
+TEST(PlanReport, NamesTypesThatBecomeLarger) {
+  const PlanReport report = report_of("26b-a4b", "iq4_xs", "H200,9.0,132,141", 4096);
+  EXPECT_THAT(plan_text(report), HasSubstr("those in IQ4_XS"));
+  EXPECT_THAT(plan_text(report), HasSubstr("as 16-bit floats, for IQ4_XS has no packing of its own"));
+  EXPECT_THAT(plan_text(report), HasSubstr("as 8-bit integers, for IQ4_NL has no packing of its own"));
+  const auto inflated = plan_json(report)["inflated"];
+  ASSERT_EQ(inflated.size(), 2u);
+  for (const auto& format : inflated) {
+    const double factor = format["packed_bytes"].get<double>() / format["file_bytes"].get<double>();
+    EXPECT_NEAR(factor, format["format"] == "IQ4_XS" ? 16.0 / 4.25 : 8.5 / 4.5, 0.2) << format;
+  }
+  EXPECT_TRUE(plan_json(report_of("26b-a4b", "q4_0", "H200,9.0,132,141", 4096))["inflated"].empty());
+}
+
 TEST(PlanReport, ShowsEveryPartWithItsSize) {
   const PlanReport report = report_of("e4b", "q8_0", "H200,9.0,132,141", 4096);
   const std::string text = plan_text(report);

@@ -32,8 +32,7 @@ constexpr std::array<uint8_t, 4> kIq1 = {kIq1Zero - 8, kIq1Zero, kIq1Zero + 8, 0
 
 }  // namespace
 
-constinit const LevelTables kLevelTables = {quant::kIq2XxsCodebook, quant::kIq2XsCodebook, quant::kIq2SCodebook,
-                                            quant::kIq3XxsCodebook, quant::kIq3SCodebook};
+constinit const LevelTables kLevelTables = {quant::kIq3XxsCodebook, quant::kIq3SCodebook};
 
 constinit const CodebookTables kCodebookTables = {
     spread<uint64_t, 2>(quant::kIq2XxsCodebook, kIq2),

@@ -15,9 +15,6 @@ inline constexpr int kIq1Zero = 16;  // of eight times the level - 1
 
 // And as quant/codebooks.h has them, for machines whose permutations reach a whole table (kPermutesWords).
 struct LevelTables {
-  alignas(64) std::array<uint16_t, 256> iq2_xxs;
-  alignas(64) std::array<uint16_t, 512> iq2_xs;
-  alignas(64) std::array<uint16_t, 1024> iq2_s;
   alignas(64) std::array<uint16_t, 256> iq3_xxs;
   alignas(64) std::array<uint16_t, 512> iq3_s;
 };

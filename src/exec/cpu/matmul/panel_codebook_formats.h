@@ -1,7 +1,8 @@
 #pragma once
 
 // IQ1, IQ2, IQ3 and IQ4_XS for the integer kernels: see panel_formats.h. A code is looked up lane by lane, which gives
-// the bytes of all its elements; a set sign then mirrors a byte about `zero`. Included by panel_formats.h's users.
+// the bytes of all its elements; a set sign then mirrors a byte about `zero`. The codebooks of IQ3 are small enough for
+// permutations of words to look up all lanes at once. Included by panel_formats.h's users.
 
 #include <type_traits>
 
@@ -42,14 +43,6 @@ inline Ints signs_of_28_bits(Ints v) {
   return with_eighth_signs(bit_or(low, high));
 }
 
-// A codebook in both its forms, and the bytes of its levels.
-template <typename Word, int kSize>
-struct Codebook {
-  static constexpr int kEntries = kSize;
-  const Word* bytes;
-  const uint16_t* levels;
-};
-
 // Words 2 kGroup and 2 kGroup + 1 of the 32 elements from word `first` on, whose signs are `signs`: eight elements.
 template <int kGroup, typename Out>
 inline void signed_eight(const Ints pair[2], Ints signs, int first, Out& out) {
@@ -58,32 +51,14 @@ inline void signed_eight(const Ints pair[2], Ints signs, int first, Out& out) {
   out.word(first + 2 * kGroup + 1, mirrored<2 * kGroup + 1>(pair[1], signs, twice_zero));
 }
 
-constexpr ByteTable kIq2Bytes = {{kIq2Zero + 8, kIq2Zero + 25, kIq2Zero + 43}};
-
-// The four bytes whose two-bit levels begin at bit kFrom.
-template <int kFrom>
-inline Ints bytes_of_levels(Ints levels) {
-  const Ints four = bit_and(shift_right<kFrom>(levels), broadcast_int(0xff));
-  const Ints low = bit_or(four, shift_left<6>(four)), high = bit_or(shift_left<12>(four), shift_left<18>(four));
-  return lookup(kIq2Bytes.entries, bit_and(bit_or(low, high), repeat_byte(3)));
-}
-
 // Groups kLow and kHigh of IQ2, whose codes are the halves of each lane.
 template <int kLow, int kHigh, typename Out>
-inline void two_eights(const auto& codebook, Ints codes, Ints signs, int first, Out& out) {
-  if constexpr (kPermutesWords) {
-    const Ints levels = lookup_levels<std::remove_cvref_t<decltype(codebook)>::kEntries>(codebook.levels, codes);
-    const Ints low[2] = {bytes_of_levels<0>(levels), bytes_of_levels<8>(levels)};
-    const Ints high[2] = {bytes_of_levels<16>(levels), bytes_of_levels<24>(levels)};
-    signed_eight<kLow>(low, signs, first, out);
-    signed_eight<kHigh>(high, signs, first, out);
-  } else {
-    Ints pair[2];
-    lookup_pairs(codebook.bytes, bit_and(codes, broadcast_int(0xffff)), pair);
-    signed_eight<kLow>(pair, signs, first, out);
-    lookup_pairs(codebook.bytes, shift_right<16>(codes), pair);
-    signed_eight<kHigh>(pair, signs, first, out);
-  }
+inline void two_eights(const uint64_t* table, Ints codes, Ints signs, int first, Out& out) {
+  Ints pair[2];
+  lookup_pairs(table, bit_and(codes, broadcast_int(0xffff)), pair);
+  signed_eight<kLow>(pair, signs, first, out);
+  lookup_pairs(table, shift_right<16>(codes), pair);
+  signed_eight<kHigh>(pair, signs, first, out);
 }
 
 // Bytes 0 and 2 of each lane in its halves, and bytes 1 and 3.
@@ -106,9 +81,9 @@ struct PanelIQ2_XXS {
         const Ints codes = words[2 * kHalf], packed = words[2 * kHalf + 1];
         out.scale(kSubBlock, multiply(d, odd(shift_right<28>(packed))));
         const Ints signs = signs_of_28_bits(packed);
-        const Codebook<uint64_t, 256> codebook = {kCodebookTables.iq2_xxs.data(), kLevelTables.iq2_xxs.data()};
-        two_eights<0, 2>(codebook, even_codes(codes), signs, 8 * kSubBlock, out);
-        two_eights<1, 3>(codebook, odd_codes(codes), signs, 8 * kSubBlock, out);
+        const uint64_t* table = kCodebookTables.iq2_xxs.data();
+        two_eights<0, 2>(table, even_codes(codes), signs, 8 * kSubBlock, out);
+        two_eights<1, 3>(table, odd_codes(codes), signs, 8 * kSubBlock, out);
         out.complete(kSubBlock, 1);
       });
     });
@@ -142,10 +117,10 @@ struct PanelIQ2_XS {
         const Ints high = bit_or(moved_bits<9, 7, 16>(second), moved_bits<25, 7, 24>(second));
         const Ints signs = with_eighth_signs(bit_or(low, high));
         constexpr int kWord = 16 * kQuarter + 8 * kHalf;
-        const Codebook<uint64_t, 512> codebook = {kCodebookTables.iq2_xs.data(), kLevelTables.iq2_xs.data()};
+        const uint64_t* table = kCodebookTables.iq2_xs.data();
         const Ints mask = broadcast_int(0x01ff01ff);
-        two_eights<0, 1>(codebook, bit_and(first, mask), signs, kWord, out);
-        two_eights<2, 3>(codebook, bit_and(second, mask), signs, kWord, out);
+        two_eights<0, 1>(table, bit_and(first, mask), signs, kWord, out);
+        two_eights<2, 3>(table, bit_and(second, mask), signs, kWord, out);
         out.complete(kWord / 4, 2);
       });
     });
@@ -167,16 +142,24 @@ struct PanelIQ2_S {
       rows.words16(offsetof(Block, signs) + 16 * kHalf, signs);
       const Ints high = rows.word(offsetof(Block, high) + 4 * kHalf);
       unrolled<4>([&]<int kWord>() {
-        const Codebook<uint64_t, 1024> codebook = {kCodebookTables.iq2_s.data(), kLevelTables.iq2_s.data()};
+        const uint64_t* table = kCodebookTables.iq2_s.data();
         constexpr int kBit = 8 * kWord, kFirst = 32 * kHalf + 8 * kWord;
         const Ints even = bit_or(moved_bits<kBit, 2, 8>(high), moved_bits<kBit + 4, 2, 24>(high));
         const Ints odd = bit_or(moved_bits<kBit + 2, 2, 8>(high), moved_bits<kBit + 6, 2, 24>(high));
-        two_eights<0, 2>(codebook, bit_or(even_codes(codes[kWord]), even), signs[kWord], kFirst, out);
-        two_eights<1, 3>(codebook, bit_or(odd_codes(codes[kWord]), odd), signs[kWord], kFirst, out);
+        two_eights<0, 2>(table, bit_or(even_codes(codes[kWord]), even), signs[kWord], kFirst, out);
+        two_eights<1, 3>(table, bit_or(odd_codes(codes[kWord]), odd), signs[kWord], kFirst, out);
         out.complete(8 * kHalf + 2 * kWord, 2);
       });
     });
   }
+};
+
+// A codebook in both its forms.
+template <int kSize>
+struct Codebook {
+  static constexpr int kEntries = kSize;
+  const uint32_t* bytes;
+  const uint16_t* levels;
 };
 
 // The four bytes of an entry in the half of each lane that begins at bit kFrom; three bits are a level.
@@ -228,7 +211,7 @@ struct PanelIQ3_XXS {
         constexpr int kSubBlock = 4 * kHalf + kWord;
         out.scale(kSubBlock, multiply(d, odd(shift_right<28>(packed[kWord]))));
         const Ints signs = signs_of_28_bits(packed[kWord]);
-        const Codebook<uint32_t, 256> codebook = {kCodebookTables.iq3_xxs.data(), kLevelTables.iq3_xxs.data()};
+        const Codebook<256> codebook = {kCodebookTables.iq3_xxs.data(), kLevelTables.iq3_xxs.data()};
         constexpr int kZero = kIq3XxsZero, kFirst = 8 * kSubBlock;
         const Ints low = codes[2 * kWord], high = codes[2 * kWord + 1];
         two_fours<0, 2, kZero>(codebook, kBytes, even_codes(low), signs, kFirst, out);
@@ -259,7 +242,7 @@ struct PanelIQ3_S {
       unrolled<4>([&]<int kWord>() {
         constexpr int kSubBlock = 4 * kHalf + kWord;
         out.scale(kSubBlock, multiply(d, odd(moved_bits<4 * kSubBlock, 4, 0>(scales))));
-        const Codebook<uint32_t, 512> codebook = {kCodebookTables.iq3_s.data(), kLevelTables.iq3_s.data()};
+        const Codebook<512> codebook = {kCodebookTables.iq3_s.data(), kLevelTables.iq3_s.data()};
         constexpr int kZero = kIq3SZero, kFirst = 8 * kSubBlock, kBit = 8 * kWord;
         const auto ninth = [&]<int kLow, int kHigh>() {
           return bit_or(moved_bits<kBit + kLow, 1, 8>(high), moved_bits<kBit + kHigh, 1, 24>(high));
