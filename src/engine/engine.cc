@@ -53,6 +53,7 @@ Engine::Engine(std::unique_ptr<exec::Executor> executor, std::shared_ptr<const t
                 "an engine with {} sequences needs at least one, and as many rows ({}) and outputs ({}) in a pass",
                 limits.sequences, limits.chunk, limits.outputs);
   }
+  if (exec::KeptPrefixes* const pages = executor_->prefixes()) prefixes_.emplace(*pages);
 }
 
 void Engine::set_drafts(const DraftOptions& drafts) {
@@ -98,6 +99,7 @@ void Engine::submit(std::shared_ptr<Sequence> sequence, std::shared_ptr<Sequence
   }
   if (is_draining_) carat::fail(ErrorCode::kInterrupted, "the engine is being drained and takes no new requests");
   sequence->draft_from_ngrams(options_.drafts);
+  fair_share_.begin(sequence->request().client);
   waiting_.push_back({std::move(sequence), std::move(observer), options_.clock()});
 }
 
@@ -148,6 +150,16 @@ EngineFigures Engine::figures() const {
     figures.running += slot.job.sequence ? 1 : 0;
     figures.cached_tokens += slot.cached.size();
   }
+  const exec::ExecutorOptions& limits = executor_->options();
+  figures.cache_capacity = uint64_t{limits.sequences} * limits.context;
+  if (!prefixes_) return figures;
+  const exec::KeptPrefixes& pages = prefixes_->pages();
+  figures.pages = pages.total();
+  figures.free_pages = pages.free();
+  figures.prefixes = prefixes_->figures();
+  figures.preempted = preempted_;
+  figures.cache_capacity = uint64_t{figures.pages.global} * pages.page_positions();
+  figures.cached_tokens = uint64_t{figures.pages.global - figures.free_pages.global} * pages.page_positions();
   return figures;
 }
 
@@ -160,10 +172,13 @@ bool Engine::has_work() const {
 
 void Engine::release_ended() {
   for (Slot& slot : slots_) {
-    if (slot.job.sequence && slot.job.sequence->ended()) ended_.push_back(std::exchange(slot.job, {}));
+    if (!slot.job.sequence || !slot.job.sequence->ended()) continue;
+    fair_share_.end(slot.job.sequence->request().client);
+    ended_.push_back(std::exchange(slot.job, {}));
   }
   std::erase_if(waiting_, [this](Job& job) {
     if (!job.sequence->ended()) return false;
+    fair_share_.end(job.sequence->request().client);
     ended_.push_back(std::move(job));
     return true;
   });
@@ -254,6 +269,10 @@ uint32_t Engine::shared_prefix(const Slot& slot, const Sequence& sequence) {
 
 // The free slot for which least has to be run again, by this prompt and by who comes back for what the slot holds.
 uint32_t Engine::slot_for(const Sequence& sequence) const {
+  if (prefixes_) {  // all free ones are empty
+    const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job.sequence; });
+    return static_cast<uint32_t>(free - slots_.begin());
+  }
   const auto prompt_tokens = static_cast<uint32_t>(sequence.prompt().size());
   std::vector<SlotOffer> offers;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
@@ -268,27 +287,35 @@ uint32_t Engine::slot_for(const Sequence& sequence) const {
 void Engine::take_slot(uint32_t index, Job job) {
   Slot& slot = slots_[index];
   Sequence& sequence = *job.sequence;
-  const std::span<const text::TokenId> prompt = sequence.prompt();
-  sequence.has_started_ = true;
-  sequence.queue_seconds_ = options_.clock() - job.submitted;
-  sequence.prefix_shared_ = shared_prefix(slot, sequence);
-  // The last token of the prompt is always run: its logits choose the first answer token.
-  const uint32_t wanted = std::min<uint32_t>(sequence.prefix_shared_, static_cast<uint32_t>(prompt.size()) - 1);
-  sequence.prefix_reused_ = executor_->truncate(index, wanted);
-  sequence.processed_ = sequence.prefix_reused_;
-  slot.cached.resize(sequence.prefix_reused_);
+  if (prefixes_) {
+    begin_sequence(index, sequence);
+  } else {
+    sequence.prefix_shared_ = shared_prefix(slot, sequence);
+    // The last token of the prompt is always run: its logits choose the first answer token.
+    const uint32_t wanted =
+        std::min<uint32_t>(sequence.prefix_shared_, static_cast<uint32_t>(sequence.prompt().size()) - 1);
+    sequence.prefix_reused_ = executor_->truncate(index, wanted);
+    if (sequence.prefix_reused_ < wanted) sequence.prefix_loss_ = PrefixLoss::kWindow;
+    sequence.processed_ = sequence.prefix_reused_;
+    slot.cached.resize(sequence.prefix_reused_);
+  }
   slot.salt = sequence.request().cache_salt;
   slot.admitted = ++admitted_;
   slot.job = std::move(job);
+  if (std::exchange(sequence.has_started_, true)) return;  // it had to give back its place before
+  sequence.queue_seconds_ = options_.clock() - slot.job.submitted;
   started_.push_back(slot.job);
 }
 
 void Engine::admit() {
+  if (prefixes_) park_ended();
   auto free = std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job.sequence; });
   for (; free > 0 && !waiting_.empty(); --free) {
-    const uint32_t slot = slot_for(*waiting_.front().sequence);
-    Job job = std::move(waiting_.front());
-    waiting_.pop_front();
+    const auto next = next_waiting();
+    if (!next) return;
+    const uint32_t slot = slot_for(*waiting_[*next].sequence);
+    Job job = std::move(waiting_[*next]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(*next));
     take_slot(slot, std::move(job));
   }
 }

@@ -9,12 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cache/prefix_cache.h"
 #include "engine/drafts/draft_governor.h"
 #include "engine/drafts/draft_options.h"
 #include "engine/failure.h"
 #include "engine/pass_cost.h"
 #include "engine/pass_figures.h"
 #include "engine/sampling/logprobs.h"
+#include "engine/scheduling/queue_order.h"
 #include "engine/sequence.h"
 #include "exec/executor.h"
 #include "text/tokenizer/vocab.h"
@@ -51,16 +53,30 @@ struct EngineOptions {
 struct EngineFigures {
   uint32_t running = 0;
   uint32_t waiting = 0;
-  uint64_t cached_tokens = 0;  // in all slots, those of sequences that have ended included
+  // Positions that are held, those of sequences that have ended included, and how many there is room for; with pages,
+  // of global layers.
+  uint64_t cached_tokens = 0;
+  uint64_t cache_capacity = 0;
+  // With pages: how many there are and how many are free, what can be gone on from, and how often a sequence had to
+  // give back its place.
+  model::PageCount pages, free_pages;
+  PrefixCacheFigures prefixes;
+  uint64_t preempted = 0;
 };
 
 // Runs requests on one executor, as many at a time as it has sequences; the others wait in order. Each step is one
 // forward pass over a ragged batch: first one row for every sequence that is generating, so that a long prompt never
 // stalls them, then prompt chunks as far as the executor's limits and the time a pass may take allow (pass_cost.h).
 //
-// A finished sequence leaves its keys and values in its slot. A new prompt takes the free slot for which least has to
-// be run again (slot_choice.h), and runs only what comes after the prefix it shares with it. Requests share a prefix
-// when they have the same salt, unless the later one wants nothing that is cached.
+// Where the executor keeps prefixes (exec/kept_prefixes.h), what sequences leave behind can be gone on from at marked
+// positions (cache/prefix_tree.h): where the request says so, every so many tokens, where two prompts part, and where
+// the answer ends. A prompt whose beginning is just being read by another one waits for it. A request is admitted when
+// there is room for its prompt and some of its answer; where memory runs out all the same, marks are given up, then the
+// sequence that was admitted last gives back its place and gets it again later, with the same text.
+//
+// Elsewhere a finished sequence leaves its keys and values in its slot, and a new prompt takes the free slot for which
+// least has to be run again (slot_choice.h). Requests share a prefix when they have the same salt, unless the later one
+// wants nothing that is cached.
 //
 // With drafts (draft_options.h) a pass that takes no prompt may also run drafted tokens. The choices then come in
 // rounds: each is what a pass of its own would have been, observers included, so that nobody can tell the difference
@@ -139,6 +155,7 @@ class Engine {
     std::vector<text::TokenId> cached;  // the tokens whose keys and values the executor holds
     std::string salt;                   // of the request they are of
     uint64_t admitted = 0;              // numbers the requests in the order they got a slot, from 1 on
+    std::vector<ResumePoint> marks;     // to be made when so much has been run; by position
   };
   struct Share {  // what one slot contributes to the pass being built
     uint32_t slot;
@@ -162,6 +179,7 @@ class Engine {
   // --- engine.cc: requests
   void check(const Request& request) const;
   void admit();
+  void end_fair_share(const Job& job);
   static uint32_t shared_prefix(const Slot& slot, const Sequence& sequence);
   uint32_t slot_for(const Sequence& sequence) const;
   void take_slot(uint32_t slot, Job job);
@@ -175,10 +193,25 @@ class Engine {
   void fail_pass(const std::exception_ptr& error);
   bool has_work() const;
 
+  // --- engine_places.cc: places in the executor and the memory behind them
+  bool is_running(const Slot& slot) const;
+  void park_ended();
+  void park(uint32_t slot);
+  std::optional<size_t> next_waiting();
+  bool is_being_read(const Sequence& sequence, uint32_t known);
+  bool has_room_to_begin(const Sequence& sequence, const PrefixTree::Match& match) const;
+  PrefixTree::Match find_prefix(const Sequence& sequence) const;
+  void begin_sequence(uint32_t slot, Sequence& sequence);
+  void plan_marks(Slot& slot, const Sequence& sequence, const PrefixTree::Match& match) const;
+  void make_marks(uint32_t slot);
+  bool reserve(uint32_t slot, uint32_t rows);
+  std::optional<uint32_t> victim_for(uint32_t slot) const;
+  void preempt(uint32_t slot);
+
   // --- engine_pass.cc: passes
   void plan_pass();
   uint32_t plan_drafts(std::span<const uint32_t> slots);
-  void plan_prompts(std::span<const uint32_t> slots, bool beside_decode);
+  void plan_prompts(std::vector<uint32_t> slots, bool beside_decode);
   void add_rows(uint32_t slot, uint32_t most, uint32_t longest_draft);
   bool start_pass();
   void finish_pass();
@@ -199,7 +232,10 @@ class Engine {
   DraftGovernor governor_;
   PassCost cost_;
   std::vector<Slot> slots_;
+  std::optional<PrefixCache> prefixes_;  // none where the executor keeps none
   std::deque<Job> waiting_;
+  FairShare fair_share_;
+  uint64_t preempted_ = 0;
   std::vector<Job> started_, ended_;  // whose observers have yet to be told
   uint64_t admitted_ = 0;
   bool is_draining_ = false;

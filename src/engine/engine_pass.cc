@@ -1,6 +1,7 @@
 // The passes of an engine: what takes part in one, and what follows from its results.
 #include <algorithm>
 #include <atomic>
+#include <tuple>
 
 #include "base/error.h"
 #include "engine/engine.h"
@@ -11,6 +12,9 @@ namespace {
 
 // A pass that ends so soon, as a share of its time, after somebody began to wait for it may have ended before.
 constexpr double kAtOnce = 0.02;
+
+// Of the prompt rows of a pass, one in so many is for the prompt that came first.
+constexpr uint32_t kOldestShare = 5;
 
 // Returns what the action threw.
 template <typename Action>
@@ -31,7 +35,7 @@ void Engine::add_rows(uint32_t index, uint32_t most, uint32_t longest_draft) {
   Sequence& sequence = *slots_[index].job.sequence;
   const uint32_t count = std::min(sequence.pending(), most);
   if (count == 0) return;
-  Share share{index, slots_[index].job, count, sequence.in_prompt()};
+  Share share{index, slots_[index].job, count, sequence.is_reading()};
   share.open = count == sequence.pending() && sequence.wants_token();
   for (const Share& other : shares_) share.first_output += other.open ? 1 + other.drafted : 0;
   const uint32_t end = sequence.processed() + count;
@@ -65,16 +69,35 @@ uint32_t Engine::plan_drafts(std::span<const uint32_t> slots) {
   return governor_.choose(offers_, rows, std::min(limits.chunk, limits.outputs) - rows);
 }
 
-// Prompts in the order they came, as far as there is room, and beside decode rows as far as there is time.
-void Engine::plan_prompts(std::span<const uint32_t> slots, bool beside_decode) {
+// Prompts as far as there is room, and beside decode rows as far as there is time. The shortest come first, so that
+// they do not wait for long ones, but a fifth of the rows are for the one that came first.
+void Engine::plan_prompts(std::vector<uint32_t> slots, bool beside_decode) {
+  if (slots.empty()) return;
   const bool is_bounded = beside_decode && options_.itl_target > 0.0;
+  const uint32_t room = executor_->options().chunk - static_cast<uint32_t>(rows_.size());
+  const auto pending = [this](uint32_t slot) { return slots_[slot].job.sequence->pending(); };
+  const auto came_before = [this](uint32_t a, uint32_t b) { return slots_[a].admitted < slots_[b].admitted; };
+  const uint32_t oldest = *std::min_element(slots.begin(), slots.end(), came_before);
+  const uint32_t for_oldest = std::min(pending(oldest), (room + kOldestShare - 1) / kOldestShare);
+  std::sort(slots.begin(), slots.end(), [&](uint32_t a, uint32_t b) {
+    return std::tuple(pending(a), slots_[a].admitted) < std::tuple(pending(b), slots_[b].admitted);
+  });
+  bool has_oldest = false;
   for (const uint32_t slot : slots) {
+    if (!slots_[slot].job.sequence) continue;  // it had to give back its place
     const Sequence& sequence = *slots_[slot].job.sequence;
-    const uint32_t room = executor_->options().chunk - static_cast<uint32_t>(rows_.size());
-    uint32_t most = std::min(sequence.pending(), room);
-    if (is_bounded) most = cost_.prompt_rows(load_, sequence.processed(), most, options_.itl_target);
+    const uint32_t left = executor_->options().chunk - static_cast<uint32_t>(rows_.size());
+    has_oldest |= slot == oldest;
+    const uint32_t held_back = has_oldest ? 0 : std::min(for_oldest, left);
+    const uint32_t wanted = std::min(sequence.pending(), left - held_back);
+    uint32_t most = wanted;
+    if (is_bounded) {
+      most = cost_.prompt_rows(load_, sequence.processed(), most, options_.itl_target);
+      if (!has_oldest && most < wanted) most -= (most + kOldestShare - 1) / kOldestShare;
+    }
+    while (most > 0 && !reserve(slot, most)) most /= 2;
     add_rows(slot, most, 0);
-    if (most < sequence.pending()) return;
+    if (most < wanted && has_oldest) return;
   }
 }
 
@@ -88,13 +111,20 @@ void Engine::plan_pass() {
     Sequence* sequence = slots_[i].job.sequence.get();
     if (sequence == nullptr || sequence->is_paused_) continue;
     sequence->draft_.clear();
-    (sequence->in_prompt() ? prompts : generating).push_back(i);
+    (sequence->is_reading() ? prompts : generating).push_back(i);
   }
   const bool may_draft = options_.drafts.mode != DraftMode::kOff && prompts.empty() && !generating.empty();
   const uint32_t longest_draft = may_draft ? plan_drafts(generating) : 0;
-  for (const uint32_t slot : generating) add_rows(slot, 1, longest_draft);
-  std::sort(prompts.begin(), prompts.end(),
-            [this](uint32_t a, uint32_t b) { return slots_[a].admitted < slots_[b].admitted; });
+  if (prefixes_) {  // who came first has the first claim on memory
+    std::sort(generating.begin(), generating.end(),
+              [this](uint32_t a, uint32_t b) { return slots_[a].admitted < slots_[b].admitted; });
+  }
+  for (const uint32_t slot : generating) {
+    if (!slots_[slot].job.sequence) continue;  // it had to give back its place
+    const auto drafted = static_cast<uint32_t>(slots_[slot].job.sequence->draft_.size());
+    if (reserve(slot, 1 + std::min(drafted, longest_draft))) add_rows(slot, 1, longest_draft);
+  }
+  std::erase_if(prompts, [this](uint32_t slot) { return !slots_[slot].job.sequence; });
   plan_prompts(prompts, !generating.empty());
 }
 
@@ -131,6 +161,8 @@ void Engine::finish_pass() {
     slot.cached.insert(slot.cached.end(), run.begin(), run.end());
     sequence.processed_ += share.rows;
     sequence.drafts_.drafted += share.drafted;
+    make_marks(share.slot);
+    fair_share_.add(sequence.request().client, share.rows);
     if (!share.prompt) ++sequence.decode_passes_;
     if (!sequence.wants_token() && sequence.pending() == 0) sequence.end(Ending::kLength);
   }

@@ -35,6 +35,7 @@ SequenceFigures Sequence::figures() const {
   return {.prompt_tokens = static_cast<uint32_t>(request_.prompt.size()),
           .prefix_shared = prefix_shared_,
           .prefix_reused = prefix_reused_,
+          .prefix_loss = prefix_loss_,
           .generated = static_cast<uint32_t>(generated().size()),
           .processed = processed_,
           .decode_passes = decode_passes_,

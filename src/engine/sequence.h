@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/cache/prefix_tree.h"
 #include "engine/drafts/draft_governor.h"
 #include "engine/drafts/draft_options.h"
 #include "engine/drafts/ngram_index.h"
@@ -33,6 +34,12 @@ enum class Ending {
 inline constexpr size_t kEndings = 7;
 std::string_view ending_name(Ending ending);  // in words, for people
 
+// A position of a prompt that later prompts will go on from.
+struct ResumePoint {
+  uint32_t position = 0;
+  MarkKind kind = MarkKind::kTurn;
+};
+
 struct Request {
   static constexpr uint32_t kUnlimited = std::numeric_limits<uint32_t>::max();
 
@@ -49,6 +56,10 @@ struct Request {
   // A prompt shares what is cached with requests of the same salt only, so that tenants cannot find out by the time
   // what others have asked.
   std::string cache_salt = {};
+  std::vector<ResumePoint> resume_points = {};  // in any order; those beyond the prompt mean nothing
+  // Whose turn it is (scheduling/queue_order.h): lower priorities first, and clients get the same share each.
+  int32_t priority = 0;
+  std::string client = {};
 };
 
 // What drafts did for a sequence.
@@ -62,6 +73,7 @@ struct SequenceFigures {
   uint32_t prompt_tokens = 0;
   uint32_t prefix_shared = 0;  // of the prompt: as of the accessors of a sequence, like all that follows
   uint32_t prefix_reused = 0;
+  PrefixLoss prefix_loss = PrefixLoss::kNone;
   uint32_t generated = 0;
   uint32_t processed = 0;
   uint32_t decode_passes = 0;
@@ -93,10 +105,11 @@ class Sequence {
   const std::optional<Failure>& failure() const { return failure_; }  // there is one where the ending is kFailed
   text::TokenId stop_token() const { return stop_token_; }            // -1 unless the ending is kStopToken
 
-  // Of the prompt: how many tokens an earlier sequence in the same cache shared, and how many of these did not have to
-  // be run again. Fewer when the sliding window of the place where they part was already overwritten.
+  // Of the prompt: how many tokens were known from earlier sequences, how many of these did not have to be run again,
+  // and why they are fewer.
   uint32_t prefix_shared() const { return prefix_shared_; }
   uint32_t prefix_reused() const { return prefix_reused_; }
+  PrefixLoss prefix_loss() const { return prefix_loss_; }
 
   double queue_seconds() const { return queue_seconds_; }  // from submission until it got a slot of the executor
   // Wall time of the passes that took part of the prompt, and of those that went on from generated tokens: with what
@@ -115,7 +128,8 @@ class Sequence {
   friend class Engine;
 
   uint32_t pending() const { return static_cast<uint32_t>(tokens_.size()) - processed_; }
-  bool in_prompt() const { return processed_ < request_.prompt.size(); }
+  // More is to be run than the token that was chosen last: the prompt, or what was given up for want of memory.
+  bool is_reading() const { return processed_ < request_.prompt.size() || pending() > 1; }
   bool wants_token() const { return request_.max_tokens > 0; }
   // The guide's token or the sampler's choice from an output of the pass just run.
   text::TokenId choose(exec::Executor& executor, uint32_t output, const std::function<double()>& clock);
@@ -144,6 +158,7 @@ class Sequence {
   text::TokenId stop_token_ = -1;
   uint32_t prefix_shared_ = 0;
   uint32_t prefix_reused_ = 0;
+  PrefixLoss prefix_loss_ = PrefixLoss::kNone;
   double queue_seconds_ = 0.0;
   double prompt_seconds_ = 0.0;
   double decode_seconds_ = 0.0;

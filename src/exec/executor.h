@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "exec/kept_prefixes.h"
 #include "exec/kernel_choice.h"
 #include "model/model.h"
 #include "quant/format.h"
@@ -44,6 +45,9 @@ inline constexpr uint32_t kAllLayers = UINT32_MAX;
 struct ExecutorOptions {
   uint32_t context = 4096;  // positions a sequence may hold
   uint32_t sequences = 1;
+  // Positions that the caches of executors with pages (kept_prefixes.h) hold in global layers, of all sequences and
+  // kept prefixes together; 0: as many as all sequences may hold. At least one sequence's context.
+  uint64_t cache_positions = 0;
   uint32_t chunk = kDefaultChunk;  // most rows in one forward pass; 0 for the CUDA executor: as its plan chooses
   uint32_t outputs = 64;           // most rows that want logits in one forward pass
   unsigned threads = 0;            // CPU workers; 0: all
@@ -104,6 +108,9 @@ class Executor {
   virtual uint32_t truncate(uint32_t sequence, uint32_t n) = 0;
   // What truncate would return, without doing it.
   virtual uint32_t resumable(uint32_t sequence, uint32_t n) const = 0;
+  // What can be kept of sequences for others; null where caches are of one sequence each.
+  virtual KeptPrefixes* prefixes() { return nullptr; }
+  const KeptPrefixes* prefixes() const { return const_cast<Executor*>(this)->prefixes(); }
 };
 
 // The error of an output that is not finite; names the model's file.

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "exec/executor.h"
+#include "exec/sequence_rules.h"
 #include "model/kv_geometry.h"
 
 namespace carat::exec {
 
-// Lengths of the sequences of one executor and the rules rows must follow; shared by all executors so that they accept
-// and refuse the same things.
+// Lengths of the sequences of an executor whose caches are rings (model::KvGeometry), and where they can be resumed.
+// Executors with pages have exec/paging/paged_sequences.h instead.
 class SequenceTable {
  public:
   // Throws kBadArgument for options that make no sense, and for a drafter, which cannot run by itself.
@@ -19,7 +20,7 @@ class SequenceTable {
   const model::KvGeometry& geometry() const { return geometry_; }
   uint32_t length(uint32_t sequence) const;
   // Throws kBadArgument when the rows break a rule; changes nothing.
-  void check(std::span<const Row> rows) const;
+  void check(std::span<const Row> rows) const { rules_.check(rows, lengths_); }
   // Call before the first cache write of a pass: remembers how far rings will have been overwritten.
   void begin(std::span<const Row> rows);
   // Call when the pass succeeded.
@@ -29,17 +30,10 @@ class SequenceTable {
   uint32_t resumable(uint32_t sequence, uint32_t n) const;  // what truncate would return
 
  private:
-  struct State {
-    uint32_t length = 0;
-    uint32_t written = 0;  // one past the highest position ever written since the sequence was empty
-  };
-  uint32_t existing(uint32_t sequence) const;  // `sequence`, or kBadArgument when there is none of that number
-
-  uint32_t vocabulary_;
-  uint32_t max_rows_;
-  uint32_t max_outputs_;
+  SequenceRules rules_;
   model::KvGeometry geometry_;
-  std::vector<State> states_;
+  std::vector<uint32_t> lengths_;
+  std::vector<uint32_t> written_;  // one past the highest position ever written since the sequence was empty
 };
 
 }  // namespace carat::exec

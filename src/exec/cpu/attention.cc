@@ -109,17 +109,17 @@ void Attention::attend(const Pass& pass, const Task& task, uint32_t span, unsign
   const uint32_t sequence = pass.rows[task.first_row].sequence;
   const uint32_t start = (task.begin / span_keys_ + span) * span_keys_;
   const uint32_t begin = std::max(task.begin, start), end = std::min(task.end, start + span_keys_);
-  const KvCache::Span rows = cache_->span(layer.kv_source, sequence, task.kv_head, begin, end);
+  const KvCache::Rows rows = cache_->rows(layer.kv_source, sequence, task.kv_head);
   kernels_->attend({.queries = queries,
                     .positions = positions,
                     .count = task.count,
                     .hd = layer.hd,
                     .window = layer.sliding ? window_ : UINT32_MAX,
+                    .pages = rows.pages,
                     .keys = rows.keys,
                     .values = rows.values,
                     .format = cache_->format(),
                     .begin = begin,
-                    .split = rows.split,
                     .end = end,
                     .peaks = result.peaks,
                     .totals = result.totals,

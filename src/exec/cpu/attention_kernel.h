@@ -32,18 +32,19 @@ inline void load_q8_0(const quant::BlockQ8_0* blocks, uint32_t count, float* out
 }
 
 // Copies the vectors of key positions [begin, end) into block[position % kKeyBlock]; the others become zero.
-inline void load_block(const AttentionSpan& span, const KvPieces& pieces, uint32_t begin, uint32_t end, float* block) {
+inline void load_block(const AttentionSpan& span, const void* plane, uint32_t begin, uint32_t end, float* block) {
   const uint32_t hd = span.hd;
   const uint32_t start = begin / kKeyBlock * kKeyBlock;
+  const KvPagesView& pages = span.pages;
+  const uint32_t page = pages.table[start / pages.positions % pages.entries];
+  const void* const piece = static_cast<const char*>(plane) + page * pages.page_bytes;
   for (uint32_t i = 0; i < kKeyBlock; ++i) {
     float* out = block + size_t{i} * hd;
     if (start + i < begin || start + i >= end) {
       for (uint32_t j = 0; j < hd; ++j) out[j] = 0.0f;
       continue;
     }
-    const bool in_first = start + i < span.split;
-    const void* piece = in_first ? pieces.first : pieces.second;
-    const size_t row = start + i - (in_first ? span.begin : span.split);
+    const size_t row = start % pages.positions + i;
     if (span.format == quant::Format::kQ8_0) {
       const uint32_t blocks = hd / quant::kBlock;
       load_q8_0(static_cast<const quant::BlockQ8_0*>(piece) + row * blocks, blocks, out);

@@ -18,7 +18,8 @@
 #include "exec/cpu/simd/instruction_set.h"
 #include "exec/cpu/threads/workers.h"
 #include "exec/kv_rounding.h"
-#include "exec/sequence_table.h"
+#include "exec/paging/page_budget.h"
+#include "exec/paging/paged_sequences.h"
 
 namespace carat::exec {
 namespace {
@@ -88,6 +89,13 @@ uint32_t head_dimension(const model::Config& config, bool sliding) {
   return 2;
 }
 
+// Where only the first layers are run, their owner keeps the lengths, and every sequence has its pages for good.
+model::PageCount page_count(const model::Config& config, const ExecutorOptions& options, const model::KvPages& pages,
+                            uint32_t layers) {
+  if (layers < config.L) return PagedSequences::pages_of_all(pages, options.sequences);
+  return page_budget(config, options, pages, KvCache::bytes_per_value(config, options.kv_format), layers);
+}
+
 class CpuExecutor final : public Executor, public CpuLayers {
  public:
   // layers < L: only the first of them, for run().
@@ -111,6 +119,7 @@ class CpuExecutor final : public Executor, public CpuLayers {
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
   uint32_t resumable(uint32_t sequence, uint32_t n) const override { return table_.resumable(sequence, n); }
+  KeptPrefixes* prefixes() override { return &table_; }
 
   void observe(ProductObserver observer) { multiplier_.observe(std::move(observer)); }
 
@@ -151,7 +160,8 @@ class CpuExecutor final : public Executor, public CpuLayers {
   ThreadPool pool_;
   Multiplier multiplier_;
   Workers workers_;
-  SequenceTable table_;
+  model::KvPages pages_;
+  PagedSequences table_;
   KvCache cache_;
   Attention attention_;
   Embedding embedding_;
@@ -178,8 +188,9 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
       pool_(options.threads),
       multiplier_(kernels_, pool_, options.chunk),
       workers_{&kernels_, &pool_, &multiplier_},
-      table_(config_, options),
-      cache_(config_, table_.geometry(), options.sequences, options.kv_format, layers),
+      pages_(config_, SequenceRules::checked(config_, options).context, options.chunk),
+      table_(config_, options, pages_, page_count(config_, options, pages_, layers)),
+      cache_(config_, pages_, table_, options, layers),
       attention_(config_, kernels_, pool_, cache_, options),
       embedding_(*model_, workers_, cut_, precision_.layers),
       head_(kernels_, weights_.output, precision_.head),
@@ -193,6 +204,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
   for (uint32_t i = 0; i < layers; ++i) {
     layers_.emplace_back(kernels_, config_, config_.layers[i], weights_.layers[i], precision_.layers);
   }
+  if (layers < config_.L) table_.assign_all();
   rows_.reserve(options_.chunk);
   if (options_.log) {
     options_.log->info("CPU executor: {} layers, {} kernels, {} threads, activations as {}, {} MiB for keys and values",
@@ -202,8 +214,8 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const Execut
 
 void CpuExecutor::forward(std::span<const Row> rows) {
   table_.check(rows);
+  cache_.copy(table_.begin(rows));
   outputs_ = 0;
-  table_.begin(rows);
   begin(rows);
   run_layers();
   if (!rows_.empty()) {

@@ -53,11 +53,14 @@ struct WeightTile {
 using MatmulTile = void (*)(const WeightTile& weights, const Activations& activations, float* out, size_t out_stride,
                             void* scratch);
 
-// The cache's rows of consecutive positions, which lie in two pieces where a ring begins anew between them: positions
-// [begin, split) of a span follow one another from `first` on, positions [split, end) from `second` on.
-struct KvPieces {
-  const void* first;
-  const void* second;
+// Where the cache keeps the rows of one sequence and key/value head: position p in page table[p / positions % entries],
+// which begins page * page_bytes behind the plane's pointer, row p % positions of it. A block of kKeyBlock keys lies in
+// one page.
+struct KvPagesView {
+  const uint32_t* table;
+  uint32_t entries;
+  uint32_t positions;
+  size_t page_bytes;
 };
 
 // The queries of one key/value head against a span of its cache, softmax not yet divided by its sum, so that spans can
@@ -68,16 +71,15 @@ struct AttentionSpan {
   uint32_t count;               // at most kQueryTile
   uint32_t hd;                  // a multiple of nothing in particular
   uint32_t window;              // keys with position - key >= window are hidden
-  KvPieces keys;                // rows of hd elements of `format`
-  KvPieces values;
+  KvPagesView pages;
+  const void* keys;      // plane of rows of hd elements of `format`
+  const void* values;    // likewise
   quant::Format format;  // F32, F16 or Q8_0; the last only where hd is a multiple of 32
-  uint32_t begin;        // key positions [begin, end)
-  uint32_t split;        // where the second piece of the keys and of the values begins; `end` where there is one piece
-  uint32_t end;
-  float* peaks;    // [count] out: largest score, -infinity when no key is visible
-  float* totals;   // [count] out: sum of exp(score - peak)
-  float* outputs;  // [count, hd] out: sum of exp(score - peak) * value
-  float* scratch;  // kKeyBlock * hd + kQueryTile * kKeyBlock floats
+  uint32_t begin, end;   // key positions [begin, end)
+  float* peaks;          // [count] out: largest score, -infinity when no key is visible
+  float* totals;         // [count] out: sum of exp(score - peak)
+  float* outputs;        // [count, hd] out: sum of exp(score - peak) * value
+  float* scratch;        // kKeyBlock * hd + kQueryTile * kKeyBlock floats
 };
 
 inline constexpr uint32_t kQueryTile = 32;

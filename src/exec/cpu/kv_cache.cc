@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "base/error.h"
 #include "exec/host_memory.h"
 
@@ -29,38 +31,58 @@ size_t row_bytes(uint32_t hd, quant::Format format) { return quant::info(format)
 
 }  // namespace
 
-KvCache::KvCache(const model::Config& config, const model::KvGeometry& geometry, uint32_t sequences,
-                 quant::Format format, uint32_t layers)
-    : geometry_(&geometry), format_(format), layers_(config.L) {
+double KvCache::bytes_per_value(const model::Config& config, quant::Format format) {
   check_format(config, format);
+  constexpr uint32_t kValues = 32;  // of a block
+  return static_cast<double>(row_bytes(kValues, format)) / kValues;
+}
+
+KvCache::KvCache(const model::Config& config, const model::KvPages& geometry, const PagedSequences& sequences,
+                 const ExecutorOptions& options, uint32_t layers)
+    : geometry_(&geometry), sequences_(&sequences), format_(options.kv_format), layers_(config.L) {
+  check_format(config, format_);
   uint64_t needed = 0;
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index >= layers) continue;
-    needed += 2 * geometry.rows(layer.index, sequences) * row_bytes(layer.hd, format);
+    needed += 2 * geometry.rows(layer.index, sequences.total()) * row_bytes(layer.hd, format_);
   }
-  check_host_memory(needed, fmt::format("the cache of {} sequences of {} positions", sequences, geometry.context()),
+  check_host_memory(needed,
+                    fmt::format("the cache of {} sequences of {} positions", options.sequences, geometry.context()),
                     "a smaller context (-c) or fewer sequences help");
   for (const model::Layer& layer : config.layers) {
     if (!layer.owns_kv || layer.index >= layers) continue;
     LayerCache& cache = layers_[layer.index];
-    cache.row_bytes = row_bytes(layer.hd, format);
-    const size_t size = geometry.rows(layer.index, sequences) * cache.row_bytes;
+    cache.row_bytes = row_bytes(layer.hd, format_);
+    const size_t size = geometry.rows(layer.index, sequences.total()) * cache.row_bytes;
     cache.keys = AlignedBuffer<std::byte>(size);
     cache.values = AlignedBuffer<std::byte>(size);
     bytes_ += 2 * size;
   }
 }
 
-KvCache::Span KvCache::span(uint32_t layer, uint32_t sequence, uint32_t head, uint32_t begin, uint32_t end) const {
+KvCache::Rows KvCache::rows(uint32_t layer, uint32_t sequence, uint32_t head) const {
   const LayerCache& cache = layers_[layer];
-  Span span;
-  span.split = geometry_->contiguous_end(layer, begin, end);
-  CARAT_CHECK(span.split == end || geometry_->contiguous_end(layer, span.split, end) == end);
-  const size_t first = offset(layer, sequence, head, begin);
-  const size_t second = span.split < end ? offset(layer, sequence, head, span.split) : first;
-  span.keys = {cache.keys.data() + first, cache.keys.data() + second};
-  span.values = {cache.values.data() + first, cache.values.data() + second};
-  return span;
+  const model::PageKind kind = geometry_->kind(layer);
+  const size_t head_offset = size_t{head} * geometry_->positions() * cache.row_bytes;
+  return {{.table = sequences_->table(kind, sequence),
+           .entries = geometry_->entries(kind),
+           .positions = geometry_->positions(),
+           .page_bytes = geometry_->rows_per_page(layer) * cache.row_bytes},
+          cache.keys.data() + head_offset,
+          cache.values.data() + head_offset};
+}
+
+void KvCache::copy(std::span<const PageCopy> copies) {
+  for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    LayerCache& cache = layers_[layer];
+    if (cache.row_bytes == 0) continue;
+    const size_t bytes = geometry_->rows_per_page(layer) * cache.row_bytes;
+    for (const PageCopy& copy : copies) {
+      if (copy.kind != geometry_->kind(layer)) continue;
+      std::memcpy(cache.keys.data() + copy.to * bytes, cache.keys.data() + copy.from * bytes, bytes);
+      std::memcpy(cache.values.data() + copy.to * bytes, cache.values.data() + copy.from * bytes, bytes);
+    }
+  }
 }
 
 }  // namespace carat::exec::cpu

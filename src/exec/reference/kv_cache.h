@@ -4,16 +4,17 @@
 #include <span>
 #include <vector>
 
+#include "exec/paging/paged_sequences.h"
 #include "model/config.h"
-#include "model/kv_geometry.h"
+#include "model/kv_pages.h"
 
 namespace carat::exec::reference {
 
-// Keys and values of all sequences in fp32, so that the cache rounds nothing. Their rows lie as KvGeometry says.
+// Keys and values of all sequences and kept prefixes in fp32, so that the cache rounds nothing. They lie in pages as
+// model::KvPages says; which page holds what is known to PagedSequences. Both must outlive the cache.
 class KvCache {
  public:
-  // Throws kOutOfMemory saying what is needed. The geometry must outlive the cache.
-  KvCache(const model::Config& config, const model::KvGeometry& geometry, uint32_t sequences);
+  KvCache(const model::Config& config, const model::KvPages& geometry, const PagedSequences& sequences);
 
   // The hd values of one key/value head.
   std::span<float> key(uint32_t layer, uint32_t sequence, uint32_t head, uint32_t position) {
@@ -22,6 +23,8 @@ class KvCache {
   std::span<float> value(uint32_t layer, uint32_t sequence, uint32_t head, uint32_t position) {
     return row(layers_[layer].values, layer, sequence, head, position);
   }
+  // What PagedSequences::begin asks for.
+  void copy(std::span<const PageCopy> copies);
 
  private:
   struct LayerCache {  // empty where the layer has no cache of its own
@@ -30,10 +33,12 @@ class KvCache {
   };
   std::span<float> row(std::vector<float>& plane, uint32_t layer, uint32_t sequence, uint32_t head, uint32_t position) {
     const size_t hd = layers_[layer].hd;
-    return std::span(plane).subspan(geometry_.row(layer, sequence, head, position) * hd, hd);
+    const uint32_t page = sequences_.page(geometry_.kind(layer), sequence, position);
+    return std::span(plane).subspan(geometry_.row(layer, page, head, position) * hd, hd);
   }
 
-  const model::KvGeometry& geometry_;
+  const model::KvPages& geometry_;
+  const PagedSequences& sequences_;
   std::vector<LayerCache> layers_;
 };
 

@@ -8,9 +8,10 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "exec/paging/page_budget.h"
+#include "exec/paging/paged_sequences.h"
 #include "exec/reference/arithmetic.h"
 #include "exec/reference/kv_cache.h"
-#include "exec/sequence_table.h"
 
 namespace carat::exec {
 namespace {
@@ -62,6 +63,7 @@ class ReferenceExecutor final : public Executor {
   uint32_t length(uint32_t sequence) const override { return table_.length(sequence); }
   uint32_t truncate(uint32_t sequence, uint32_t n) override { return table_.truncate(sequence, n); }
   uint32_t resumable(uint32_t sequence, uint32_t n) const override { return table_.resumable(sequence, n); }
+  KeptPrefixes* prefixes() override { return &table_; }
 
  private:
   Block run(std::span<const Row> rows);  // the logits, [outputs, V]
@@ -88,7 +90,8 @@ class ReferenceExecutor final : public Executor {
   ExecutorOptions options_;
   Trace trace_;
   ThreadPool pool_;
-  SequenceTable table_;
+  model::KvPages pages_;
+  PagedSequences table_;
   reference::KvCache cache_;
   Rotation sliding_rotation_;
   Rotation global_rotation_;
@@ -110,8 +113,9 @@ ReferenceExecutor::ReferenceExecutor(std::shared_ptr<const model::Model> model, 
       options_(options),
       trace_(std::move(trace)),
       pool_(options.threads),
-      table_(config_, options),
-      cache_(config_, table_.geometry(), options.sequences),
+      pages_(config_, SequenceRules::checked(config_, options).context, options.chunk),
+      table_(config_, options, pages_, page_budget(config_, options, pages_, sizeof(float), config_.L)),
+      cache_(config_, pages_, table_),
       sliding_rotation_(sliding_head_dimension(config_), config_.rope_base_sliding, {}),
       global_rotation_(config_.layers.back().hd, config_.rope_base_global, weights_.rope_freqs),
       logits_(0, config_.V) {
@@ -121,9 +125,9 @@ ReferenceExecutor::ReferenceExecutor(std::shared_ptr<const model::Model> model, 
 
 void ReferenceExecutor::forward(std::span<const Row> rows) {
   table_.check(rows);
+  cache_.copy(table_.begin(rows));
   logits_ = Block(0, config_.V);
   finite_.clear();
-  table_.begin(rows);
   try {
     logits_ = run(rows);
   } catch (const std::bad_alloc&) {

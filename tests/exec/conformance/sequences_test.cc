@@ -61,6 +61,63 @@ TEST_P(ExecutorConformance, RowsOfTheLastPassCanAlwaysBeTakenBack) {
   }
 }
 
+// Kept in the middle of a page, shared by two, written on by both and by whom it was kept from, who is then gone.
+TEST_P(ExecutorConformance, KeptPrefixesGoOnAsIfFresh) {
+  const auto text = tokens(150, 61);
+  ExecutorOptions options = default_options();
+  options.sequences = 3;
+  const auto executor = make(options);
+  KeptPrefixes* const prefixes = executor->prefixes();
+  if (prefixes == nullptr) GTEST_SKIP() << "skipped: " << executor->name() << " keeps no prefixes";
+  for (const uint32_t n : {1u, 63u, 64u, 65u, 100u}) {
+    for (uint32_t sequence = 0; sequence < 3; ++sequence) executor->truncate(sequence, 0);
+    feed(*executor, 0, std::span(text).first(n), 20);
+    const auto prefix = prefixes->keep(0, n);
+    ASSERT_TRUE(prefix) << n;
+    prefixes->resume(1, *prefix);
+    EXPECT_EQ(executor->length(1), n);
+    for (const uint32_t sequence : {0u, 1u, 2u}) {
+      if (sequence == 2) {
+        executor->truncate(0, 0);
+        feed(*executor, 0, tokens(80, 63), 20);  // takes pages that were free
+        prefixes->resume(2, *prefix);
+        prefixes->drop(*prefix);
+      }
+      const auto other = tokens(30, 70 + sequence);
+      std::vector<int32_t> joined(text.begin(), text.begin() + n);
+      joined.insert(joined.end(), other.begin(), other.end());
+      expect_same(feed(*executor, sequence, other, 7), feed(*make(options), 0, joined, 7, n),
+                  fmt::format("sequence {} from {} on", sequence, n));
+    }
+  }
+  for (uint32_t sequence = 0; sequence < 3; ++sequence) executor->truncate(sequence, 0);
+  EXPECT_EQ(prefixes->free(), prefixes->total());
+}
+
+// A context is a limit: many sequences may be open as long as what they hold fits.
+TEST_P(ExecutorConformance, ACacheSmallerThanAllContextsIsSharedByNeed) {
+  ExecutorOptions options = default_options();
+  options.sequences = 3;
+  options.context = 256;
+  options.cache_positions = 320;
+  const auto executor = make(options);
+  const KeptPrefixes* const prefixes = executor->prefixes();
+  if (prefixes == nullptr) GTEST_SKIP() << "skipped: " << executor->name() << " keeps no prefixes";
+  const uint32_t pages = prefixes->total().global;
+  EXPECT_LT(pages, 3 * 256 / prefixes->page_positions());
+  const auto text = tokens(256, 64);
+  const Logits whole = feed(*make(options), 0, text, 20);
+  expect_same(feed(*executor, 0, text, 20), whole, "the longest sequence");
+  feed(*executor, 1, std::span(text).first(64), 20);
+  const std::vector<int32_t> more(text.begin(), text.begin() + 80);
+  const auto error = error_of([&] { feed(*executor, 2, more, 20); });
+  EXPECT_EQ(error.code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(error.message, testing::HasSubstr("pages of the cache"));
+  executor->truncate(0, 128);
+  executor->truncate(2, 0);
+  expect_same(feed(*executor, 2, more, 20), Logits(whole.begin(), whole.begin() + 80), "after another gave way");
+}
+
 TEST_P(ExecutorConformance, AnInterruptedPassChangesNothing) {
   const auto text = tokens(60, 51);
   const Logits expected = feed(*make(), 0, text, 20);

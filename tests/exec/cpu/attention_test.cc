@@ -36,6 +36,11 @@ ExecutorOptions make_options(const Shape& shape, uint32_t sequences) {
   return options;
 }
 
+ExecutorOptions with_format(ExecutorOptions options, quant::Format format) {
+  options.kv_format = format;
+  return options;
+}
+
 // Sequences with random keys and values, kept twice: in the cache under test, and as they are for the naive answer.
 class Problem {
  public:
@@ -45,7 +50,8 @@ class Problem {
         config_(one_layer(shape, sliding)),
         options_(make_options(shape, sequences)),
         geometry_(config_, shape.context, shape.chunk),
-        cache_(config_, geometry_, sequences, format, config_.L),
+        table_(config_, options_, geometry_, PagedSequences::pages_of_all(geometry_, sequences)),
+        cache_(config_, geometry_, table_, with_format(options_, format), config_.L),
         pool_(threads),
         attention_(config_, kernels, pool_, cache_, options_),
         keys_(sequences),
@@ -55,9 +61,12 @@ class Problem {
   void append(uint32_t sequence, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
       const auto position = static_cast<uint32_t>(keys_[sequence].size());
+      const Row row = {0, position, sequence, true};
+      table_.begin({&row, 1});
       keys_[sequence].push_back(store(sequence, position, true));
       values_[sequence].push_back(store(sequence, position, false));
-      rows_.push_back({0, position, sequence, true});
+      table_.commit({&row, 1});
+      rows_.push_back(row);
     }
   }
 
@@ -141,7 +150,8 @@ class Problem {
   Shape shape_;
   model::Config config_;
   ExecutorOptions options_;
-  model::KvGeometry geometry_;
+  model::KvPages geometry_;
+  PagedSequences table_;
   KvCache cache_;
   ThreadPool pool_;
   Attention attention_;
@@ -219,9 +229,8 @@ INSTANTIATE_TEST_SUITE_P(Tables, AttentionOn, testing::ValuesIn(tables()), table
 
 TEST(KvCacheFormats, OthersAreRefused) {
   const model::Config config = one_layer({.H = 1, .Hkv = 1, .hd = 32, .window = 8, .context = 8, .chunk = 4}, false);
-  const model::KvGeometry geometry(config, 8, 4);
   try {
-    const KvCache cache(config, geometry, 1, quant::Format::kQ4_0, config.L);
+    KvCache::bytes_per_value(config, quant::Format::kQ4_0);
     ADD_FAILURE() << "Q4_0 was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
