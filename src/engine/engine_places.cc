@@ -148,7 +148,10 @@ void Engine::plan_marks(Slot& slot, const Sequence& sequence, const PrefixTree::
 void Engine::begin_sequence(uint32_t index, Sequence& sequence) {
   Slot& slot = slots_[index];
   const PrefixTree::Match match = find_prefix(sequence);
-  if (match.prefix) prefixes_->resume(index, sequence.request().cache_salt, sequence.tokens(), match);
+  if (match.prefix) {
+    prefixes_->resume(index, sequence.request().cache_salt, sequence.tokens(), match);
+    CARAT_CHECK(executor_->truncate(index, match.length) == match.length);
+  }
   if (!sequence.has_started()) {
     sequence.prefix_shared_ = std::min(match.shared, static_cast<uint32_t>(sequence.prompt().size()));
     sequence.prefix_reused_ = match.length;

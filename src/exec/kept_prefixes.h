@@ -35,6 +35,8 @@ class KeptPrefixes {
   virtual std::optional<PrefixId> keep(uint32_t sequence, uint32_t n) = 0;
   // Lets an empty sequence begin with what is kept.
   virtual void resume(uint32_t sequence, PrefixId prefix) = 0;
+  // Whether a sequence that was resumed from it can be cut to n positions (Executor::truncate).
+  virtual bool can_cut(PrefixId prefix, uint32_t n) const = 0;
   virtual void drop(PrefixId prefix) = 0;
   // Pages that nothing else refers to, which dropping it would free.
   virtual model::PageCount frees(PrefixId prefix) const = 0;

@@ -146,16 +146,25 @@ TEST(Engine, ReusesTheCacheOfASharedPrefix) {
 }
 
 TEST(Engine, RunsThePromptAgainWhenTheWindowHasMovedOn) {
-  const auto model = test::tiny_model(TinyKind::kE2B);  // window 8, so rings of 8 + 7 positions
-  Engine engine = make_engine(model);
-  const Request request = make_request(*model, 20, 40, 2);
+  const auto model = test::tiny_model(TinyKind::kE2B);  // window 8, so one page of 64 positions holds it
+  exec::ExecutorOptions options = test::small_options();
+  options.context = 300;
+  Engine engine = make_engine(model, options);
+  const Request request = make_request(*model, 90, 200, 2);
   engine.submit(request);
   engine.run();
   const auto again = engine.submit(request);
   engine.run();
-  EXPECT_EQ(again->prefix_shared(), 20u);
+  EXPECT_EQ(again->prefix_shared(), 90u);
   EXPECT_EQ(again->prefix_reused(), 0u);
-  EXPECT_EQ(generated(*again), run_alone(model, request));
+  EXPECT_EQ(again->prefix_loss(), PrefixLoss::kWindow);
+  EXPECT_EQ(generated(*again), run_alone(model, request, options));
+  // Where prompts part is remembered from then on.
+  const auto third = engine.submit(request);
+  engine.run();
+  EXPECT_EQ(third->prefix_reused(), 89u);
+  EXPECT_EQ(third->prefix_loss(), PrefixLoss::kNone);
+  EXPECT_EQ(generated(*third), generated(*again));
 }
 
 TEST(Engine, TakesTheSlotThatSharesMost) {
@@ -203,12 +212,12 @@ TEST(Engine, ThoseOfDifferentSaltsShareNothing) {
     return sequence->prefix_reused();
   };
   EXPECT_EQ(reused("one"), 0u);
-  EXPECT_EQ(reused("two"), 0u);  // in the other slot
+  EXPECT_EQ(reused("two"), 0u);
   EXPECT_EQ(reused("one"), 9u);
   EXPECT_EQ(reused("two"), 9u);
-  EXPECT_EQ(reused(""), 0u);  // in place of "one", which was used before
+  EXPECT_EQ(reused(""), 0u);
   EXPECT_EQ(reused(""), 9u);
-  EXPECT_EQ(reused("one"), 0u);
+  EXPECT_EQ(reused("one"), 9u);
 }
 
 // Lets the model choose among three tokens, except where a token is forced.

@@ -58,8 +58,9 @@ inline Tokens generated(const engine::Sequence& sequence) {
   return {sequence.generated().begin(), sequence.generated().end()};
 }
 
-inline Tokens run_alone(const std::shared_ptr<const model::Model>& model, const engine::Request& request) {
-  engine::Engine engine = make_engine(model);
+inline Tokens run_alone(const std::shared_ptr<const model::Model>& model, const engine::Request& request,
+                        const exec::ExecutorOptions& options = small_options()) {
+  engine::Engine engine = make_engine(model, options);
   const auto sequence = engine.submit(request);
   engine.run();
   return generated(*sequence);

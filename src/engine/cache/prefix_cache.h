@@ -24,7 +24,7 @@ class PrefixCache {
   const exec::KeptPrefixes& pages() const { return *pages_; }
 
   PrefixTree::Match find(const std::string& salt, std::span<const text::TokenId> tokens, uint32_t most) const {
-    return tree_.find(salt, tokens, most);
+    return tree_.find(salt, tokens, most, [this](exec::PrefixId id, uint32_t n) { return pages_->can_cut(id, n); });
   }
   // Lets an empty sequence of the executor begin with what find() has found for these tokens.
   void resume(uint32_t sequence, const std::string& salt, std::span<const text::TokenId> tokens,

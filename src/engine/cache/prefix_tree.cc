@@ -43,6 +43,7 @@ PrefixTree::Place PrefixTree::walk(const std::string& salt, std::span<const Toke
     place.shared += same;
     if (same < edge.size()) {
       place.on_edge = same;
+      place.next = next->second.get();
       return place;
     }
     place.node = next->second.get();
@@ -50,7 +51,34 @@ PrefixTree::Place PrefixTree::walk(const std::string& salt, std::span<const Toke
   return place;
 }
 
-PrefixTree::Match PrefixTree::find(const std::string& salt, std::span<const TokenId> tokens, uint32_t most) const {
+// A mark behind the place, or right there, that can be cut to the n tokens before it. Those that begin nearest to it
+// are asked first, and no more of them than a few.
+std::optional<exec::PrefixId> PrefixTree::mark_to_cut(const Place& place, uint32_t n, const CanCut& can_cut) {
+  constexpr size_t kMostNodes = 32;
+  std::vector<const Node*> open;
+  uint32_t depth = place.shared - place.on_edge;
+  for (const Node* node = place.node; node->parent != nullptr && depth >= n; node = node->parent) {
+    open.insert(open.begin(), node);
+    depth -= static_cast<uint32_t>(node->edge.size());
+  }
+  const auto add_children = [&](const Node& node) {
+    for (const auto& [token, child] : node.children) open.push_back(child.get());
+  };
+  if (place.next != nullptr) {
+    open.push_back(place.next);
+  } else if (open.empty()) {
+    add_children(*place.node);
+  }
+  for (size_t i = 0; i < std::min(open.size(), kMostNodes); ++i) {
+    const Node& node = *open[i];
+    if (node.prefix && can_cut(*node.prefix, n)) return node.prefix;
+    if (!node.prefix) add_children(node);
+  }
+  return std::nullopt;
+}
+
+PrefixTree::Match PrefixTree::find(const std::string& salt, std::span<const TokenId> tokens, uint32_t most,
+                                   const CanCut& can_cut) const {
   const Place place = walk(salt, tokens);
   Match match;
   match.shared = place.shared;
@@ -66,7 +94,14 @@ PrefixTree::Match PrefixTree::find(const std::string& salt, std::span<const Toke
     has_lost_mark |= depth <= most && node->lost_mark;
     depth -= static_cast<uint32_t>(node->edge.size());
   }
-  if (match.length < std::min(match.shared, most)) {
+  const uint32_t wanted = std::min(match.shared, most);
+  if (match.length < wanted && can_cut) {
+    if (const auto cut = mark_to_cut(place, wanted, can_cut)) {
+      match.length = wanted;
+      match.prefix = cut;
+    }
+  }
+  if (match.length < wanted) {
     match.loss = has_lost_mark ? PrefixLoss::kEvicted : PrefixLoss::kWindow;
   }
   return match;
@@ -92,7 +127,7 @@ PrefixTree::Node* PrefixTree::make_node(const std::string& salt, std::span<const
   if (!root) root = std::make_unique<Node>();
   const Place place = walk(salt, tokens);
   Node* node = place.node;
-  if (place.on_edge > 0) node = split(*node->children.at(tokens[place.shared - place.on_edge]), place.on_edge);
+  if (place.next != nullptr) node = split(*place.next, place.on_edge);
   if (place.shared == tokens.size()) return node;
   auto leaf = std::make_unique<Node>();
   leaf->parent = node;

@@ -45,11 +45,16 @@ class PrefixTree {
 
   struct Match {
     uint32_t shared = 0;  // tokens the tree knows, from the first on
-    uint32_t length = 0;  // of them, those before the last mark at `most` or before it; 0: there is no such mark
-    std::optional<exec::PrefixId> prefix = {};  // of that mark
-    PrefixLoss loss = PrefixLoss::kNone;        // why length is less than shared and `most`
+    uint32_t length = 0;  // of them, those that can be gone on from, at `most` or before it; 0: none
+    // Of the mark there, or of one behind it that is to be cut to `length`.
+    std::optional<exec::PrefixId> prefix = {};
+    PrefixLoss loss = PrefixLoss::kNone;  // why length is less than shared and `most`
   };
-  Match find(const std::string& salt, std::span<const text::TokenId> tokens, uint32_t most) const;
+  // can_cut(prefix, n): whether n positions of what a mark keeps can be gone on from, though it was not kept for that:
+  // true where all of it lies within a window.
+  using CanCut = std::function<bool(exec::PrefixId, uint32_t)>;
+  Match find(const std::string& salt, std::span<const text::TokenId> tokens, uint32_t most,
+             const CanCut& can_cut = nullptr) const;
 
   // Marks the position behind all of the tokens, of which there is at least one. When it is marked already, the mark
   // stays, is as good as new, and takes the better kind; returns whether the prefix was taken over.
@@ -80,11 +85,13 @@ class PrefixTree {
     Node* node = nullptr;
     uint32_t shared = 0;   // tokens
     uint32_t on_edge = 0;  // of them, those on the way from the node to the next one
+    Node* next = nullptr;  // that one, where there are any
   };
 
   Place walk(const std::string& salt, std::span<const text::TokenId> tokens) const;
   Node* make_node(const std::string& salt, std::span<const text::TokenId> tokens);
   Node* split(Node& child, uint32_t on_edge);
+  static std::optional<exec::PrefixId> mark_to_cut(const Place& place, uint32_t n, const CanCut& can_cut);
   exec::PrefixId take_mark(Node& node);
   void forget_oldest();
   static bool has_marks_below(const Node& node);

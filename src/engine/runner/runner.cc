@@ -49,7 +49,7 @@ class Runner::Entry : public SequenceObserver {
 };
 
 Runner::Runner(Engine engine, RunnerOptions options) : engine_(std::move(engine)), options_(std::move(options)) {
-  snapshot_.cache_capacity = uint64_t{limits().sequences} * limits().context;
+  snapshot_.cache_capacity = engine_.figures().cache_capacity;
   try {
     thread_ = std::thread([this] { thread_main(); });
   } catch (const std::system_error& error) {
@@ -279,6 +279,10 @@ void Runner::publish(bool is_idle) {
   snapshot_.running = figures.running;
   snapshot_.waiting = figures.waiting;
   snapshot_.cached_tokens = figures.cached_tokens;
+  snapshot_.pages = figures.pages;
+  snapshot_.free_pages = figures.free_pages;
+  snapshot_.prefixes = figures.prefixes;
+  snapshot_.preempted = figures.preempted;
   snapshot_.last_pass_seconds = engine_.last_pass().seconds;
   snapshot_.prompt_tokens_per_second = is_idle ? 0.0 : prompt_rate_.at(snapshot_.seconds);
   snapshot_.generated_tokens_per_second = is_idle ? 0.0 : generated_rate_.at(snapshot_.seconds);

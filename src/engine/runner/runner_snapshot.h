@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/cache/prefix_cache.h"
 #include "engine/failure.h"
 #include "engine/pass_figures.h"
 #include "engine/sequence.h"
@@ -59,6 +60,10 @@ struct RunnerSnapshot {
   // Tokens whose keys and values are held, those of requests that have ended included, and how many there is room for.
   uint64_t cached_tokens = 0;
   uint64_t cache_capacity = 0;
+  // As of EngineFigures; no pages where caches are of one sequence each.
+  model::PageCount pages, free_pages;
+  PrefixCacheFigures prefixes;
+  uint64_t preempted = 0;
   double last_pass_seconds = 0.0;
   // Of the last seconds, the latest counting most; 0 while nothing is run.
   double prompt_tokens_per_second = 0.0;

@@ -23,6 +23,7 @@ PagedSequences::PagedSequences(const model::Config& config, const ExecutorOption
     tables_.of(kind).resize(uint64_t{options.sequences} * geometry.entries(kind));
     held_.of(kind).resize(options.sequences);
     holders_.of(kind).resize(pages.of(kind));
+    written_.of(kind).resize(pages.of(kind));
   }
 }
 
@@ -77,7 +78,9 @@ uint32_t PagedSequences::pages_needed(PageKind kind, uint32_t sequence, uint32_t
   uint32_t needed = 0;
   for (uint32_t i = first / geometry_->positions(); i < geometry_->pages(end); ++i) {
     if (i < held.end) {
-      needed += pool.references(entry(kind, sequence, i)) > 1 ? 1 : 0;
+      const uint32_t page = entry(kind, sequence, i);
+      const uint32_t offset = i == first / geometry_->positions() ? first % geometry_->positions() : 0;
+      needed += pool.references(page) > 1 && offset < written_.of(kind)[page] ? 1 : 0;
       continue;
     }
     const uint32_t entries = geometry_->entries(kind);
@@ -122,21 +125,22 @@ std::span<const PageCopy> PagedSequences::begin(std::span<const Row> rows) {
 }
 
 void PagedSequences::make_writable(PageKind kind, uint32_t sequence, uint32_t position) {
-  const uint32_t index = position / geometry_->positions();
+  const uint32_t index = position / geometry_->positions(), offset = position % geometry_->positions();
   const uint32_t entries = geometry_->entries(kind);
   Held& held = held_.of(kind)[sequence];
+  std::vector<uint32_t>& written = written_.of(kind);
   uint32_t& page = entry(kind, sequence, index);
-  if (index < held.end) {
-    if (pools_.of(kind).references(page) == 1) return;
+  if (index >= held.end) {
+    if (index >= entries && index - entries >= held.first) release(kind, sequence, held.first, index - entries + 1);
+    page = take(kind);
+    held.end = index + 1;
+  } else if (pools_.of(kind).references(page) > 1 && offset < written[page]) {
     const uint32_t copy = take(kind);
     copies_.push_back({kind, page, copy});
     let_go(kind, page);
     page = copy;
-    return;
   }
-  if (index >= entries && index - entries >= held.first) release(kind, sequence, held.first, index - entries + 1);
-  page = take(kind);
-  held.end = index + 1;
+  written[page] = offset + 1;
 }
 
 void PagedSequences::commit(std::span<const Row> rows) {
@@ -228,6 +232,11 @@ void PagedSequences::resume(uint32_t sequence, PrefixId id) {
   take_over(PageKind::kGlobal, 0, prefix.global);
   take_over(PageKind::kSliding, prefix.first_sliding, prefix.sliding);
   lengths_[sequence] = tried_from_[sequence] = prefix.length;
+}
+
+bool PagedSequences::can_cut(PrefixId id, uint32_t n) const {
+  const uint32_t first = geometry_->first_needed(n);
+  return n <= prefixes_[id].length && (first == n || first / geometry_->positions() >= prefixes_[id].first_sliding);
 }
 
 void PagedSequences::drop(PrefixId id) {

@@ -61,6 +61,7 @@ class PagedSequences final : public KeptPrefixes {
   void trim() override;
   std::optional<PrefixId> keep(uint32_t sequence, uint32_t n) override;
   void resume(uint32_t sequence, PrefixId prefix) override;
+  bool can_cut(PrefixId prefix, uint32_t n) const override;
   void drop(PrefixId prefix) override;
   model::PageCount frees(PrefixId prefix) const override;
   model::PageCount unheld(PrefixId prefix) const override;
@@ -101,9 +102,12 @@ class PagedSequences final : public KeptPrefixes {
   ByKind<std::vector<uint32_t>> tables_;   // [sequences][entries]
   ByKind<std::vector<Held>> held_;         // [sequences]
   ByKind<std::vector<uint32_t>> holders_;  // [pages]: sequences that refer to them
-  model::PageCount held_pages_;            // with a holder
-  std::vector<uint32_t> lengths_;          // [sequences]
-  std::vector<uint32_t> tried_from_;       // [sequences]: their lengths before the last pass
+  // [pages]: positions up to the last that was written. Whoever shares a page reads no further, so one of them may go
+  // on writing behind it; who wants to write before has to copy.
+  ByKind<std::vector<uint32_t>> written_;
+  model::PageCount held_pages_;       // with a holder
+  std::vector<uint32_t> lengths_;     // [sequences]
+  std::vector<uint32_t> tried_from_;  // [sequences]: their lengths before the last pass
   std::vector<Prefix> prefixes_;
   std::vector<PrefixId> unused_prefixes_;
   std::vector<PageCopy> copies_;

@@ -306,8 +306,8 @@ TEST(Runner, SnapshotsCountWhatWasDone) {
   const RunnerSnapshot snapshot = runner.snapshot();
   EXPECT_EQ(snapshot.running, 0u);
   EXPECT_EQ(snapshot.waiting, 0u);
-  EXPECT_EQ(snapshot.cache_capacity, 2u * 96u);
-  EXPECT_EQ(snapshot.cached_tokens, 29u);  // 25 of the prompt and 4 of its answer, in one slot
+  EXPECT_EQ(snapshot.cache_capacity, 2u * 128u);  // two pages of 64 positions for each
+  EXPECT_EQ(snapshot.cached_tokens, 64u);         // what was kept of the first, and the second wrote in a copy of it
   EXPECT_EQ(snapshot.generated_tokens_per_second, 0.0);
   EXPECT_EQ(snapshot.totals.submitted, 2u);
   EXPECT_EQ(snapshot.totals.generated_tokens, 10u);

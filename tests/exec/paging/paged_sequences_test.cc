@@ -116,13 +116,16 @@ TEST_F(PagedSequencesTest, AKeptPrefixIsSharedAndCopiedOnlyWhereItIsWrittenOn) {
     EXPECT_EQ(table_.page(PageKind::kSliding, 1, p), table_.page(PageKind::kSliding, 0, p)) << p;
   }
   const uint32_t last = table_.page(PageKind::kGlobal, 0, 29);
+  // Position 30 lies in the page of 28 and 29: the first to write it goes on there, the others copy.
+  EXPECT_EQ(table_.needed(0, 1), (PageCount{0, 0}));
+  EXPECT_TRUE(append(0, 1).empty());
   EXPECT_EQ(table_.needed(1, 1), (PageCount{1, 1}));
-  const auto copies = append(1, 1);  // position 30 lies in the page of 28 and 29
-  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(append(1, 1).size(), 2u);
   EXPECT_EQ(table_.page(PageKind::kGlobal, 0, 29), last);
   EXPECT_NE(table_.page(PageKind::kGlobal, 1, 29), last);
   EXPECT_EQ(table_.page(PageKind::kGlobal, 1, 27), table_.page(PageKind::kGlobal, 0, 27));
   EXPECT_TRUE(append(1, 1).empty());  // its own by now
+  EXPECT_EQ(append(2, 1).size(), 2u);
   table_.truncate(0, 0);
   table_.truncate(1, 0);
   table_.truncate(2, 0);
