@@ -284,7 +284,7 @@ std::vector<text::TokenId> ChatSession::fitted_prompt(TurnWatcher& watcher) {
 }
 
 // Why part of what the cache held was read again: everything before the place where the new prompt parts from what is
-// known can be reused, unless the sliding window has moved past that place.
+// known can be reused, unless nothing was kept there that can be gone on from.
 std::string ChatSession::explain_cache(const engine::SequenceFigures& figures,
                                        std::span<const text::TokenId> prompt) const {
   const uint32_t shared = figures.prefix_shared;
@@ -300,12 +300,16 @@ std::string ChatSession::explain_cache(const engine::SequenceFigures& figures,
   } else {
     why = "the last answer is cut into other tokens when it is read back";
   }
-  if (figures.prefix_reused < std::min<size_t>(shared, most)) {
-    return fmt::format(
-        "everything was read again: {} ({} tokens were the same, but the sliding window had moved past them)", why,
-        shared);
+  if (figures.prefix_reused >= std::min<size_t>(shared, most)) {
+    return fmt::format("read again from token {} on: {}", shared, why);
   }
-  return fmt::format("read again from token {} on: {}", shared, why);
+  const std::string from = figures.prefix_reused == 0
+                               ? "everything was read again"
+                               : fmt::format("read again from token {} on", figures.prefix_reused);
+  const std::string_view loss = figures.prefix_loss == engine::PrefixLoss::kEvicted
+                                    ? "the memory of what was kept of them was needed"
+                                    : "the sliding window had moved past them";
+  return fmt::format("{}: {} ({} tokens were the same, but {})", from, why, shared, loss);
 }
 
 }  // namespace carat::chat

@@ -65,6 +65,7 @@ class Batching {
     executor.log = log_;
     executor.cancelled = &interrupted();
     executor.sequences = flags_.answers.parallel;
+    executor.cache_positions = flags_.answers.cache_tokens;
     engine::EngineOptions options;
     options.itl_target = 0.0;  // nobody watches a single answer: prompts get as much of a pass as they can use
     return EngineFlags{flags_.size, flags_.device, flags_.drafts}.make(loaded, executor, options,

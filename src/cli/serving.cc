@@ -87,6 +87,7 @@ class Serving {
     executor.log = quiet;
     executor.cancelled = &cancelled_;
     executor.sequences = flags_.answers.parallel;
+    executor.cache_positions = flags_.answers.cache_tokens;
     engine::EngineOptions options;
     options.itl_target = flags_.itl_target * 1e-3;
     auto chat = text::ChatTemplate::from_vocab(*loaded.vocab, loaded.model->config().is_large(),
@@ -102,6 +103,10 @@ class Serving {
         },
         quiet);
     line_.clear();
+    if (flags_.answers.cache_tokens > 0 && engine.executor().prefixes() == nullptr) {
+      server.log().warn(fmt::format("--cache-tokens has no effect: caches of the {} executor are of one request each",
+                                    engine.executor().name()));
+    }
     server::ServerFacts facts = server::facts_of(engine, chat, options_.service.turns,
                                                  {.version = CARAT_VERSION,
                                                   .aliases = flags_.aliases,

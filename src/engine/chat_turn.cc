@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/cache/resume_points.h"
 #include "engine/guides/turn_guide.h"
 
 namespace carat::engine {
@@ -46,6 +47,7 @@ ChatTurn::ChatTurn(const text::Tokenizer& tokenizer, std::shared_ptr<const text:
       raw_(vocab),
       stops_(options_.stops),
       last_token_(std::chrono::steady_clock::now()) {
+  request_.resume_points = resume_points_of(prompt, *vocab_);
   request_.prompt = std::move(prompt);
   request_.max_tokens = options_.max_tokens;
   request_.ignore_stops = options_.ignore_stops;

@@ -150,7 +150,7 @@ TEST(Engine, RunsThePromptAgainWhenTheWindowHasMovedOn) {
   exec::ExecutorOptions options = test::small_options();
   options.context = 300;
   Engine engine = make_engine(model, options);
-  const Request request = make_request(*model, 90, 200, 2);
+  const Request request = make_request(*model, 90, 60, 2);
   engine.submit(request);
   engine.run();
   const auto again = engine.submit(request);

@@ -11,6 +11,12 @@ void AnswerFlags::add_to(CLI::App& command) {
       .add_option("--np,--parallel", parallel, "(-np) requests that run at the same time, each with a whole context")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
+  command
+      .add_option("--cache-tokens", cache_tokens,
+                  "tokens that the cache holds of all requests and of what is kept for later ones; 0: as many as -np "
+                  "requests of -c tokens have")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 40))
+      ->capture_default_str();
   command.add_option("--max-n", max_n, "most answers to one prompt")
       ->check(CLI::Range(1u, 128u))
       ->capture_default_str();

@@ -15,6 +15,7 @@ namespace carat::cli {
 // What requests get that do not say otherwise, and how many run at the same time: of serve and batch.
 struct AnswerFlags {
   uint32_t parallel = 4;
+  uint64_t cache_tokens = 0;  // 0: as many as all requests may hold
   uint32_t max_n = 8;
   int64_t max_tokens = -1;
   bool think = false;

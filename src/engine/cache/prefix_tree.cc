@@ -17,18 +17,6 @@ constexpr std::array<uint64_t, 5> kBonus = {0, 0, 64, 64, 512};
 
 }  // namespace
 
-std::string_view prefix_loss_name(PrefixLoss loss) {
-  switch (loss) {
-    case PrefixLoss::kNone:
-      return "none";
-    case PrefixLoss::kWindow:
-      return "window";
-    case PrefixLoss::kEvicted:
-      return "evicted";
-  }
-  return "unknown";
-}
-
 PrefixTree::Place PrefixTree::walk(const std::string& salt, std::span<const TokenId> tokens) const {
   const auto root = roots_.find(salt);
   if (root == roots_.end()) return {};

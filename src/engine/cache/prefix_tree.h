@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "exec/kept_prefixes.h"
@@ -30,8 +29,6 @@ enum class PrefixLoss : uint8_t {
   kWindow,   // they can be gone on from at earlier positions only: no window of sliding layers was kept there
   kEvicted,  // it was kept, and its memory was needed
 };
-inline constexpr size_t kPrefixLosses = 3;
-std::string_view prefix_loss_name(PrefixLoss loss);  // "window", as metrics and answers call it
 
 // What is known of prompts and answers, as a tree of tokens for each salt, and the marks in it: positions at which a
 // kept prefix of the executor can be gone on from. What a mark keeps is freed with it; the tokens are remembered a

@@ -233,6 +233,7 @@ void Runner::hand_over(Entry& entry) {
       .prompt_processed = std::min<uint32_t>(sequence.processed(), static_cast<uint32_t>(sequence.prompt().size())),
       .prompt_shared = sequence.prefix_shared(),
       .prompt_reused = sequence.prefix_reused(),
+      .prompt_loss = sequence.prefix_loss(),
       .prompt_seconds = sequence.prompt_seconds(),
       .end = entry.has_ended ? &end : nullptr};
   try {

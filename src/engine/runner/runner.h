@@ -44,6 +44,7 @@ struct RequestUpdate {
   uint32_t prompt_processed = 0;
   uint32_t prompt_shared = 0;
   uint32_t prompt_reused = 0;
+  PrefixLoss prompt_loss = PrefixLoss::kNone;  // why the reused ones are fewer
   double prompt_seconds = 0.0;
   const RequestEnd* end = nullptr;  // set in the last update, and only there; valid during the call
 };

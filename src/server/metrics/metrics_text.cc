@@ -100,6 +100,24 @@ HistogramCounts pass_histogram(const Bounds& bounds, const Counts& counts, doubl
   return {bounds, std::vector<uint64_t>(counts.begin(), counts.end()), sum};
 }
 
+// Of executors whose caches are pages.
+void write_pages(Exposition& text, const engine::RunnerSnapshot& runner) {
+  text.gauge("kv_pages", "Pages of the cache, by the kind of layers and whether somebody refers to them.");
+  for (const model::PageKind kind : model::kPageKinds) {
+    const std::string_view pool = kind == model::PageKind::kGlobal ? "global" : "sliding";
+    text.sample(runner.pages.of(kind) - runner.free_pages.of(kind), {{"pool", pool}, {"state", "used"}});
+    text.sample(runner.free_pages.of(kind), {{"pool", pool}, {"state", "free"}});
+  }
+  text.gauge("prefix_marks", "Positions of earlier requests that others can go on from.").sample(runner.prefixes.marks);
+  text.counter("prefix_evicted_total", "Marks that were given up because pages were needed, by the pool.");
+  for (const model::PageKind kind : model::kPageKinds) {
+    text.sample(runner.prefixes.evicted_for.of(kind),
+                {{"pool", kind == model::PageKind::kGlobal ? "global" : "sliding"}});
+  }
+  text.counter("preempted_total", "Times a running request gave back its place for want of memory.")
+      .sample(runner.preempted);
+}
+
 void write_engine(Exposition& text, const engine::RunnerSnapshot& runner) {
   using engine::PassCounts;
   const engine::RunnerTotals& totals = runner.totals;
@@ -118,6 +136,7 @@ void write_engine(Exposition& text, const engine::RunnerSnapshot& runner) {
   text.gauge("kv_cache_tokens", "Tokens whose keys and values are held.").sample(runner.cached_tokens);
   text.gauge("kv_cache_capacity_tokens", "Tokens that the cache has room for.").sample(runner.cache_capacity);
   text.gauge("kv_cache_usage_ratio", "Used part of the cache.").sample(cache_usage(runner));
+  if (runner.pages != model::PageCount{}) write_pages(text, runner);
   text.histogram("pass_seconds", "Time of a pass, by what its rows were.");
   for (size_t i = 0; i < engine::kPassMixes; ++i) {
     const PassCounts& passes = totals.passes[i];

@@ -1,7 +1,10 @@
 #include "server/service/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <new>
 #include <random>
 #include <utility>
@@ -15,8 +18,10 @@ namespace carat::server {
 namespace {
 
 constexpr double kProgressSeconds = 0.1;  // between two reports of how much of a prompt was read
-// Caches of slots lose what was known in one way only: the sliding window has moved past it.
-constexpr LostReason kLostFromSlots = LostReason::kWindow;
+
+LostReason reason_of(engine::PrefixLoss loss) {
+  return loss == engine::PrefixLoss::kEvicted ? LostReason::kEvicted : LostReason::kWindow;
+}
 
 AnswerOutcome outcome_of(engine::TurnEnding ending, unsigned status) {
   if (status == 499) return AnswerOutcome::kCancelled;
@@ -70,6 +75,17 @@ Problem problem_of(const engine::RequestEnd& end) {
   return problem;
 }
 
+// Whose share of the engine a request takes: everybody's with the same key, otherwise everybody's at the same address.
+// Keys are hashed, because the engine has no business with them.
+std::string client_of(const HttpRequest& request) {
+  for (const std::string_view header : {"authorization", "x-api-key"}) {
+    if (const std::string_view key = request.header(header); !key.empty()) {
+      return fmt::format("key {:x}", std::hash<std::string_view>()(key));
+    }
+  }
+  return request.client;
+}
+
 }  // namespace
 
 // Takes updates on the runner's thread and leaves them in the inbox. Owned by the runner until the request has ended.
@@ -102,6 +118,7 @@ class Generation::Sink : public engine::RequestSink {
     inbox.processed = update.prompt_processed;
     inbox.shared = update.prompt_shared;
     inbox.reused = update.prompt_reused;
+    inbox.loss = update.prompt_loss;
     inbox.prompt_seconds = update.prompt_seconds;
     if (update.end != nullptr) inbox.end = *update.end;
   }
@@ -144,6 +161,8 @@ Generation::Generation(GenerationHost& host, Setup setup)
     choice.request = choice.turn->take_request();
     choice.request->cache_prompt = request_.cache_prompt;
     choice.request->cache_salt = request_.cache_salt;
+    choice.request->priority = request_.priority;
+    choice.request->client = client_of(exchange_->request());
   }
   for (auto& prompt : setup.turns.prompts) {
     prompt_sizes_.push_back(static_cast<uint32_t>(prompt.size()));
@@ -260,6 +279,7 @@ void Generation::take(Choice& choice, Inbox&& inbox, double now) {
     choice.processed = inbox.processed;
     choice.shared = inbox.shared;
     choice.reused = inbox.reused;
+    choice.loss = inbox.loss;
     choice.prompt_seconds = inbox.prompt_seconds;
     if (!std::exchange(choice.has_started, true)) take_start(choice);
   }
@@ -472,6 +492,7 @@ Usage Generation::usage() const {
       // The last token of a prompt is always run: its logits are wanted.
       const uint32_t known = std::min(choice.shared, prompt_sizes_[choice.prompt] - 1);
       usage.lost_tokens += known - std::min(choice.reused, known);
+      if (known > choice.reused) usage.lost_reason = lost_reason_name(reason_of(choice.loss));
     }
     usage.completion_tokens += choice.generated;
     usage.thought_tokens += choice.turn->thought_tokens();
@@ -482,7 +503,6 @@ Usage Generation::usage() const {
     usage.drafted += choice.end->figures.drafts.drafted;
     usage.accepted += choice.end->figures.drafts.accepted;
   }
-  if (usage.lost_tokens > 0) usage.lost_reason = lost_reason_name(kLostFromSlots);
   return usage;
 }
 
@@ -637,7 +657,10 @@ GenerationRecord Generation::record() const {
   record.prefill_seconds = total.prompt_seconds;
   record.total_seconds = ended_ - arrived_;
   if (total.lost_tokens > 0) {
-    record.lost_reason = kLostFromSlots;
+    const auto lost = std::find_if(choices_.begin(), choices_.end(), [](const Choice& choice) {
+      return choice.loss != engine::PrefixLoss::kNone;
+    });
+    record.lost_reason = reason_of(lost == choices_.end() ? engine::PrefixLoss::kWindow : lost->loss);
     record.lost_tokens = total.lost_tokens;
   }
   return record;

@@ -108,6 +108,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool has_started = false;
     double queue_seconds = 0.0;
     uint32_t processed = 0, shared = 0, reused = 0;
+    engine::PrefixLoss loss = engine::PrefixLoss::kNone;
     double prompt_seconds = 0.0;
     std::optional<engine::RequestEnd> end;
   };
@@ -122,6 +123,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool shows_thought = false;  // a thought is open in the answer (thoughts_in_answer)
     double queue_seconds = 0.0;
     uint32_t processed = 0, shared = 0, reused = 0;
+    engine::PrefixLoss loss = engine::PrefixLoss::kNone;
     double prompt_seconds = 0.0;
     uint32_t generated = 0;
     double last_token = 0.0;  // when
