@@ -155,7 +155,10 @@ EngineFigures Engine::figures() const {
   if (!prefixes_) return figures;
   const exec::KeptPrefixes& pages = prefixes_->pages();
   figures.pages = pages.total();
+  figures.held_pages = pages.held();
   figures.free_pages = pages.free();
+  figures.global_page_bytes = pages.page_bytes(model::PageKind::kGlobal);
+  figures.sliding_page_bytes = pages.page_bytes(model::PageKind::kSliding);
   figures.prefixes = prefixes_->figures();
   figures.preempted = preempted_;
   figures.cache_capacity = uint64_t{figures.pages.global} * pages.page_positions();

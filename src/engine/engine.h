@@ -59,7 +59,8 @@ struct EngineFigures {
   uint64_t cache_capacity = 0;
   // With pages: how many there are and how many are free, what can be gone on from, and how often a sequence had to
   // give back its place.
-  model::PageCount pages, free_pages;
+  model::PageCount pages, held_pages, free_pages;  // held: by sequences that run
+  uint64_t global_page_bytes = 0, sliding_page_bytes = 0;
   PrefixCacheFigures prefixes;
   uint64_t preempted = 0;
 };

@@ -22,6 +22,8 @@ class KeptPrefixes {
   virtual model::PageCount free() const = 0;
   // Pages that sequences refer to, whether prefixes do so too or not.
   virtual model::PageCount held() const = 0;
+  // Bytes of a page in all layers of its kind.
+  virtual uint64_t page_bytes(model::PageKind kind) const = 0;
   // Sliding pages that a kept prefix holds at most.
   virtual uint32_t window_pages() const = 0;
   // Pages that a pass with so many further rows of the sequence takes from the pools. A pass for which not enough are

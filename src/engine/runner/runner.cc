@@ -281,7 +281,10 @@ void Runner::publish(bool is_idle) {
   snapshot_.waiting = figures.waiting;
   snapshot_.cached_tokens = figures.cached_tokens;
   snapshot_.pages = figures.pages;
+  snapshot_.held_pages = figures.held_pages;
   snapshot_.free_pages = figures.free_pages;
+  snapshot_.global_page_bytes = figures.global_page_bytes;
+  snapshot_.sliding_page_bytes = figures.sliding_page_bytes;
   snapshot_.prefixes = figures.prefixes;
   snapshot_.preempted = figures.preempted;
   snapshot_.last_pass_seconds = engine_.last_pass().seconds;

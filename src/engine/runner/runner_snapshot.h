@@ -61,7 +61,8 @@ struct RunnerSnapshot {
   uint64_t cached_tokens = 0;
   uint64_t cache_capacity = 0;
   // As of EngineFigures; no pages where caches are of one sequence each.
-  model::PageCount pages, free_pages;
+  model::PageCount pages, held_pages, free_pages;
+  uint64_t global_page_bytes = 0, sliding_page_bytes = 0;
   PrefixCacheFigures prefixes;
   uint64_t preempted = 0;
   double last_pass_seconds = 0.0;

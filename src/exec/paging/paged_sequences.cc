@@ -1,6 +1,7 @@
 #include "exec/paging/paged_sequences.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -12,7 +13,7 @@ using model::PageCount;
 using model::PageKind;
 
 PagedSequences::PagedSequences(const model::Config& config, const ExecutorOptions& options,
-                               const model::KvPages& geometry, PageCount pages)
+                               const model::KvPages& geometry, PageCount pages, double bytes_per_value)
     : rules_(config, options),
       geometry_(&geometry),
       pools_{PagePool(pages.global), PagePool(pages.sliding)},
@@ -20,6 +21,8 @@ PagedSequences::PagedSequences(const model::Config& config, const ExecutorOption
       tried_from_(options.sequences) {
   for (const PageKind kind : kPageKinds) {
     CARAT_CHECK(pages.of(kind) >= geometry.entries(kind));
+    const auto values = static_cast<double>(geometry.values_per_page(kind, config.L));
+    page_bytes_.of(kind) = static_cast<uint64_t>(std::ceil(values * bytes_per_value));
     tables_.of(kind).resize(uint64_t{options.sequences} * geometry.entries(kind));
     held_.of(kind).resize(options.sequences);
     holders_.of(kind).resize(pages.of(kind));

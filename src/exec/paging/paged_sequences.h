@@ -23,9 +23,9 @@ struct PageCopy {
 // is kept of them. Bookkeeping alone; the executor moves the bytes.
 class PagedSequences final : public KeptPrefixes {
  public:
-  // Throws as SequenceRules does. `pages` are at least what one sequence can need.
+  // Throws as SequenceRules does. `pages` are at least what one sequence can need. bytes_per_value: of what is cached.
   PagedSequences(const model::Config& config, const ExecutorOptions& options, const model::KvPages& geometry,
-                 model::PageCount pages);
+                 model::PageCount pages, double bytes_per_value = 1.0);
 
   // What all sequences need at once, when each is as long as it can be.
   static model::PageCount pages_of_all(const model::KvPages& geometry, uint32_t sequences);
@@ -56,6 +56,7 @@ class PagedSequences final : public KeptPrefixes {
   model::PageCount total() const override { return {pools_.global.size(), pools_.sliding.size()}; }
   model::PageCount free() const override { return {pools_.global.free(), pools_.sliding.free()}; }
   model::PageCount held() const override { return held_pages_; }
+  uint64_t page_bytes(model::PageKind kind) const override { return page_bytes_.of(kind); }
   uint32_t window_pages() const override { return geometry_->window_pages(); }
   model::PageCount needed(uint32_t sequence, uint32_t rows) const override;
   void trim() override;
@@ -98,6 +99,7 @@ class PagedSequences final : public KeptPrefixes {
 
   SequenceRules rules_;
   const model::KvPages* geometry_;
+  ByKind<uint64_t> page_bytes_;
   ByKind<PagePool> pools_;
   ByKind<std::vector<uint32_t>> tables_;   // [sequences][entries]
   ByKind<std::vector<Held>> held_;         // [sequences]

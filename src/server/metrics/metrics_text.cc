@@ -102,11 +102,16 @@ HistogramCounts pass_histogram(const Bounds& bounds, const Counts& counts, doubl
 
 // Of executors whose caches are pages.
 void write_pages(Exposition& text, const engine::RunnerSnapshot& runner) {
-  text.gauge("kv_pages", "Pages of the cache, by the kind of layers and whether somebody refers to them.");
+  text.gauge("kv_bytes",
+             "Memory of the cache by its pools of pages: used by requests that run, kept for later ones, free.");
   for (const model::PageKind kind : model::kPageKinds) {
-    const std::string_view pool = kind == model::PageKind::kGlobal ? "global" : "sliding";
-    text.sample(runner.pages.of(kind) - runner.free_pages.of(kind), {{"pool", pool}, {"state", "used"}});
-    text.sample(runner.free_pages.of(kind), {{"pool", pool}, {"state", "free"}});
+    const bool is_global = kind == model::PageKind::kGlobal;
+    const std::string_view pool = is_global ? "global" : "sliding";
+    const uint64_t bytes = is_global ? runner.global_page_bytes : runner.sliding_page_bytes;
+    const uint64_t held = runner.held_pages.of(kind), free = runner.free_pages.of(kind);
+    text.sample(held * bytes, {{"pool", pool}, {"state", "used"}});
+    text.sample((runner.pages.of(kind) - held - free) * bytes, {{"pool", pool}, {"state", "cached"}});
+    text.sample(free * bytes, {{"pool", pool}, {"state", "free"}});
   }
   text.gauge("prefix_marks", "Positions of earlier requests that others can go on from.").sample(runner.prefixes.marks);
   text.counter("prefix_evicted_total", "Marks that were given up because pages were needed, by the pool.");

@@ -114,6 +114,28 @@ TEST(MetricsText, SaysWhatGatewaysRead) {
   EXPECT_EQ(samples.at("llamacpp:requests_deferred"), 5);
 }
 
+// Only executors whose caches are pages have them.
+TEST(MetricsText, SaysWhatPagesAreUsedFor) {
+  EXPECT_THAT(Busy().text(kOwnOnly), Not(HasSubstr("carat_kv_bytes")));
+  Busy busy;
+  busy.runner.pages = {100, 40};
+  busy.runner.held_pages = {30, 10};
+  busy.runner.free_pages = {50, 25};
+  busy.runner.global_page_bytes = 1000;
+  busy.runner.sliding_page_bytes = 20;
+  busy.runner.prefixes = {.marks = 7, .evicted_for = {3, 2}};
+  busy.runner.preempted = 4;
+  const auto exposition = test::check_exposition(busy.text(kOwnOnly));
+  EXPECT_THAT(exposition.problems, testing::IsEmpty());
+  EXPECT_EQ(exposition.samples.at("carat_kv_bytes{pool=\"global\",state=\"used\"}"), 30000);
+  EXPECT_EQ(exposition.samples.at("carat_kv_bytes{pool=\"global\",state=\"cached\"}"), 20000);
+  EXPECT_EQ(exposition.samples.at("carat_kv_bytes{pool=\"global\",state=\"free\"}"), 50000);
+  EXPECT_EQ(exposition.samples.at("carat_kv_bytes{pool=\"sliding\",state=\"cached\"}"), 100);
+  EXPECT_EQ(exposition.samples.at("carat_prefix_marks"), 7);
+  EXPECT_EQ(exposition.samples.at("carat_prefix_evicted_total{pool=\"sliding\"}"), 2);
+  EXPECT_EQ(exposition.samples.at("carat_preempted_total"), 4);
+}
+
 TEST(MetricsText, SaysWhatHappened) {
   const auto samples = test::check_exposition(Busy().text(kOwnOnly)).samples;
   EXPECT_EQ(
