@@ -18,7 +18,9 @@ PagedSequences::PagedSequences(const model::Config& config, const ExecutorOption
       geometry_(&geometry),
       pools_{PagePool(pages.global), PagePool(pages.sliding)},
       lengths_(options.sequences),
-      tried_from_(options.sequences) {
+      tried_from_(options.sequences),
+      ends_(options.sequences) {
+  copies_.reserve(2 * options.sequences);
   for (const PageKind kind : kPageKinds) {
     CARAT_CHECK(pages.of(kind) >= geometry.entries(kind));
     const auto values = static_cast<double>(geometry.values_per_page(kind, config.L));
@@ -102,12 +104,12 @@ PageCount PagedSequences::needed(uint32_t sequence, uint32_t rows) const {
 }
 
 std::span<const PageCopy> PagedSequences::begin(std::span<const Row> rows) {
-  std::vector<uint32_t> ends(lengths_);
-  for (const Row& row : rows) ends[row.sequence] = row.position + 1;
+  ends_ = lengths_;
+  for (const Row& row : rows) ends_[row.sequence] = row.position + 1;
   const auto missing = [&]() -> std::optional<std::pair<PageKind, uint32_t>> {
     for (const PageKind kind : kPageKinds) {
       uint32_t needed = 0;
-      for (uint32_t s = 0; s < ends.size(); ++s) needed += pages_needed(kind, s, lengths_[s], ends[s]);
+      for (uint32_t s = 0; s < ends_.size(); ++s) needed += pages_needed(kind, s, lengths_[s], ends_[s]);
       if (needed > pools_.of(kind).free()) return std::pair{kind, needed};
     }
     return std::nullopt;

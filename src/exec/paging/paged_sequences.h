@@ -112,6 +112,8 @@ class PagedSequences final : public KeptPrefixes {
   std::vector<uint32_t> tried_from_;  // [sequences]: their lengths before the last pass
   std::vector<Prefix> prefixes_;
   std::vector<PrefixId> unused_prefixes_;
+  // Of the pass that begins; kept so that a pass allocates nothing.
+  std::vector<uint32_t> ends_;  // [sequences]: their lengths after it
   std::vector<PageCopy> copies_;
 };
 
