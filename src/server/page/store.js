@@ -1,10 +1,8 @@
 // Conversations stay in this browser: in its database, or in memory where it has none. An answer that is being written
 // is noted piece by piece in a journal that a page can still write to while it is closed, so that a reload loses nothing
 // that had arrived.
-import { randomId } from './dom.js';
-
 const PREFIX = 'carat.journal.';
-const STALE = 5000;  // milliseconds after which a journal of another tab is an orphan
+const STALE = 5000;  // milliseconds without a beat after which a journal is an orphan
 
 let database = null;
 const memory = new Map();
@@ -84,14 +82,11 @@ export async function search(matches) {
 export const changed = new BroadcastChannel('carat');
 
 // --- the journal
-const tab = sessionStorage.getItem('carat.tab') ?? randomId();
-sessionStorage.setItem('carat.tab', tab);
-
 // What arrives for one message. note() is cheap and may be called for every token; flush() writes.
 export class Journal {
 	constructor(conversation, node) {
 		this.key = `${PREFIX}${node}`;
-		this.head = { conversation, node, tab };
+		this.head = { conversation, node };
 		this.parts = 0;
 		this.pending = null;
 		this.isFull = false;
@@ -145,7 +140,7 @@ export async function recover() {
 	const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX) && !key.slice(PREFIX.length).includes('.'));
 	for (const key of keys) {
 		const head = JSON.parse(localStorage.getItem(key));
-		if (head.tab !== tab && Date.now() - head.beat < STALE) {
+		if (Date.now() - head.beat < STALE) {
 			isLeft = true;
 			continue;
 		}

@@ -27,8 +27,11 @@ const server = await startScripted({
 }, '-np', '1', '--no-loop-guard');
 const browser = await Browser.open({ permissions: ['clipboard-read', 'clipboard-write'] });
 after(async () => {
-  await browser.close();
-  await server.close();
+  try {
+    await browser.close();
+  } finally {
+    await server.close();
+  }
 });
 
 // A page with a conversation that nothing was said in, and the body of the last request for text.
@@ -311,14 +314,14 @@ test('images: by button, taken back, and sent as parts where the model takes the
   await page.close();
 });
 
-test('the demo model, as a newcomer sees it', async () => {
+test('the demo model, as a newcomer sees it', async (t) => {
   const demo = await startCarat();
-  const other = await Browser.open();
+  t.after(() => demo.close());
+  const other = await Browser.open({}, t);
   const page = await other.page(demo.url);
   await ask(page, 'My name is Clara.');
   assert.match(await (await answered(page)).innerText(), /Clara/);
   await ask(page, 'What is nginx?');
   assert.match(await (await answered(page)).innerText(), /\d+ tokens were read again: the last prompt ended with an empty thought, which the history leaves out/);
   await other.close();
-  await demo.close();
 });

@@ -25,9 +25,13 @@ const server = await startScripted([
 ]);
 const browser = await Browser.open();
 after(async () => {
-  await browser.close();
-  await server.close();
-  rmSync(folder, { recursive: true });
+  try {
+    await browser.close();
+  } finally {
+    await server.close();
+    rmSync(folder, { recursive: true 
+  }
+});
 });
 
 const fresh = (page) => page.getByRole('button', { name: 'New conversation' }).click();
@@ -89,7 +93,7 @@ test('a journal that another tab still writes to is left alone, until that tab i
   // A crash tells nobody anything: only the beat stands still.
   await other.evaluate(() => {
     for (const key of Object.keys(localStorage)) if (key.startsWith('carat.journal')) throw new Error('a journal is left');
-    localStorage.setItem('carat.journal.gone', JSON.stringify({ conversation: 'gone', node: 'gone', tab: 'crashed', beat: Date.now() - 6000 }));
+    localStorage.setItem('carat.journal.gone', JSON.stringify({ conversation: 'gone', node: 'gone', beat: Date.now() - 6000 }));
     localStorage.setItem('carat.journal.gone.0', '{"text":"x","thoughts":""}');
   });
   await other.reload();

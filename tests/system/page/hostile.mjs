@@ -48,8 +48,11 @@ const server = await startScripted([
 ], '--no-loop-guard', '-c', '131072', '-np', '1');
 const browser = await Browser.open();
 after(async () => {
-  await browser.close();
-  await server.close();
+  try {
+    await browser.close();
+  } finally {
+    await server.close();
+  }
 });
 
 async function open() {

@@ -43,8 +43,8 @@ async function fits(page, where) {
 
 for (const [name, viewport] of Object.entries(SIZES)) {
   for (const colorScheme of ['light', 'dark']) {
-    test(`${name}, ${colorScheme}: every part of the page, without violations`, async () => {
-      const browser = await Browser.open({ viewport, colorScheme });
+    test(`${name}, ${colorScheme}: every part of the page, without violations`, async (t) => {
+      const browser = await Browser.open({ viewport, colorScheme }, t);
       const page = await browser.page(server.url);
       const look = async (where) => {
         await violations(page, where);
@@ -63,7 +63,7 @@ for (const [name, viewport] of Object.entries(SIZES)) {
         await page.getByRole('button', { name: 'something rich', exact: true }).waitFor();
         await look('conversations');
         await page.getByRole('button', { name: 'something rich', exact: true }).click();
-        assert.ok(await page.locator('#side').isHidden());  // the chosen one is what is wanted now
+        await page.locator('#side').waitFor({ state: 'hidden' });  // the chosen one is what is wanted now
       }
       await page.getByRole('button', { name: 'Settings of the conversation' }).click();
       await look('settings');
@@ -87,8 +87,8 @@ for (const [name, viewport] of Object.entries(SIZES)) {
   }
 }
 
-test('by keyboard alone', async () => {
-  const browser = await Browser.open();
+test('by keyboard alone', async (t) => {
+  const browser = await Browser.open({}, t);
   const page = await browser.page(server.url);
   const { keyboard } = page;
   const focused = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent.trim().slice(0, 40));
@@ -156,8 +156,8 @@ test('by keyboard alone', async () => {
   await browser.close();
 });
 
-test('who scrolls up while an answer comes stays there, and finds the way back', async () => {
-  const browser = await Browser.open();
+test('who scrolls up while an answer comes stays there, and finds the way back', async (t) => {
+  const browser = await Browser.open({}, t);
   const page = await browser.page(server.url);
   await ask(page, 'something long');
   await answered(page);
@@ -175,7 +175,7 @@ test('who scrolls up while an answer comes stays there, and finds the way back',
 });
 
 test('the first paint takes no longer than 100 ms', async (t) => {
-  const browser = await Browser.open();
+  const browser = await Browser.open({}, t);
   const times = [];
   // The best of some: others may work on this machine.
   for (let i = 0; i < 12 && !times.some((time) => time <= 100); ++i) {
@@ -213,6 +213,15 @@ test('what is sent: nothing from elsewhere, no code but files, and little of it'
     assert.ok(!/https?:\/\/(?!www\.w3\.org\/2000\/svg)[\w.]/.test(text.replaceAll('https?:', '')), `${name} names an address`);
   }
   assert.ok(size <= 120000, `${size} bytes`);
+  const packed = await get('/page/main.js', { 'accept-encoding': 'gzip' });
+  assert.equal(packed.headers.get('content-encoding'), 'gzip');
+  assert.equal(await packed.text(), await (await get('/page/main.js', { 'accept-encoding': 'identity' })).text());
+  const tag = packed.headers.get('etag');
+  assert.equal((await get('/page/main.js', { 'accept-encoding': 'gzip', 'if-none-match': tag })).status, 304);
+  const head = await get('/page/main.js', { 'accept-encoding': 'gzip' }, 'HEAD');
+  assert.deepEqual([head.status, head.headers.get('etag'), await head.text()], [200, tag, '']);
+  assert.equal((await get('/page/none.js')).status, 404);
+  assert.equal((await get('/page/main.js', {}, 'POST')).status, 405);
   // Ollama's clients are greeted as ever.
   for (const accept of ['*/*', 'application/json', '']) {
     assert.equal(await (await get('/', accept ? { accept } : {})).text(), 'Ollama is running');

@@ -10,9 +10,12 @@ const server = await startScripted(script, '--no-loop-guard', '-a', 'gemma');
 const locked = await startScripted(script, '--api-key', KEY);
 const browser = await Browser.open({ permissions: ['clipboard-read', 'clipboard-write'] });
 after(async () => {
-  await browser.close();
-  await server.close();
-  await locked.close();
+  try {
+    await browser.close();
+  } finally {
+    await server.close();
+    await locked.close();
+  }
 });
 const tab = (page, name) => page.getByRole('tab', { name }).click();
 const copied = (page) => page.evaluate(() => navigator.clipboard.readText());
@@ -112,5 +115,20 @@ test('a server that goes away is said, and comes back', async () => {
   await ask(page, 'apples');
   assert.match(await (await answered(page)).innerText(), /The server cannot be reached\.[^]*failed/);
   browser.expectProblem(/ERR_FAILED/);
+  await page.close();
+});
+
+test('while the model is loaded the page is there and says how far it is', async () => {
+  const page = await browser.context.newPage();
+  let progress = 0.25;
+  const loading = (route) => route.fulfill({ status: 503, json: { status: 'loading', progress, error: { code: 503, message: 'Loading model', type: 'unavailable_error' } } });
+  for (const path of ['**/props', '**/v1/models', '**/health']) await page.route(path, loading);
+  await page.goto(server.url);
+  await page.getByText('The model is being loaded: 25 %').waitFor();
+  progress = 0.75;
+  await page.getByText('The model is being loaded: 75 %').waitFor();
+  await page.unrouteAll();
+  await page.locator('#model', { hasText: 'gemma' }).waitFor();
+  assert.ok(await page.locator('#banner').isHidden());
   await page.close();
 });

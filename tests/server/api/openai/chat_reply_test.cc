@@ -83,6 +83,15 @@ TEST(OpenAiChatReply, AStreamInItsOrder) {
   }
 }
 
+TEST(OpenAiChatReply, SaysWhatHadToBeReadAgainAndWhy) {
+  const GenerationRequest request = parse_openai_chat(chat("\"model\":\"m\""));
+  const Usage lost{.prompt_tokens = 90, .cached_tokens = 10, .lost_reason = "window", .lost_tokens = 70};
+  const json answer = whole(request, {Started{}, AnswerText{.text = "x"}, ChoiceEnded{}, Ended{lost}});
+  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["carat_lost"], json({{"tokens", 70}, {"reason", "window"}}));
+  const json other = whole(request, {Started{}, AnswerText{.text = "x"}, ChoiceEnded{}, Ended{}});
+  EXPECT_FALSE(other["usage"]["prompt_tokens_details"].contains("carat_lost"));
+}
+
 TEST(OpenAiChatReply, UsageTravelsWithTheEndWhereNobodyAskedForIt) {
   const GenerationRequest request = parse_openai_chat(chat(R"("stream":true)"));
   const std::vector<json> events = stream_of(

@@ -244,3 +244,16 @@ test('a whole answer has all fields in their places', async () => {
   const alone = (await ask(url, asking('Call weather', { tools: [cityTool('weather')] }))).body.choices[0].message;
   assert.equal(alone.content, null);
 });
+
+test('what the cache knew and had to be read again is said, with the reason', async () => {
+  const narrow = await startScripted([{ when: 'Count', say: 'one two three' }], '-np', '1');
+  const of = async (content) => (await ask(`${narrow.url}/v1/chat/completions`, asking(content))).body.usage.prompt_tokens_details;
+  const long = `Count ${'the many sheep in the field '.repeat(500)}`;
+  assert.deepEqual(Object.keys(await of(long)), ['cached_tokens']);
+  assert.deepEqual(Object.keys(await of(long)), ['cached_tokens']);  // but for its last token, all of it is reused
+  // It parts early, where the sliding layers have nothing any more.
+  const lost = await of(`${long.slice(0, 2000)} and no more`);
+  sameShape(lost, { cached_tokens: 0, carat_lost: { tokens: (tokens) => tokens > 100, reason: 'window' } });
+  assert.equal(await narrow.metric('carat_prefix_lost_total', 'window'), lost.carat_lost.tokens);
+  await narrow.close();
+});

@@ -10,9 +10,10 @@ const ARGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run
   '--disable-component-update', '--disable-sync'];
 
 export class Browser {
-  // Each has a folder of its own for what it keeps, which goes with it.
-  static async open(options = {}) {
+  // Each has a folder of its own for what it keeps, which goes with it. With a test, it is gone when that test has failed.
+  static async open(options = {}, test = null) {
     const browser = new Browser();
+    test?.after(() => browser.end());
     browser.folder = mkdtempSync(path.join(tmpdir(), 'carat-chromium-'));
     browser.context = await chromium.launchPersistentContext(browser.folder, {
       executablePath: process.env.CARAT_CHROMIUM ?? '/usr/bin/chromium', headless: true, args: ARGS,
@@ -43,9 +44,14 @@ export class Browser {
     this.problems = left;
   }
 
-  async close() {
+  async end() {
     await this.context.close();
     rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  // Ends it, and fails where something went wrong unseen.
+  async close() {
+    await this.end();
     assert.deepEqual(this.problems, []);
   }
 }
