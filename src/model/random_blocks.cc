@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/float16.h"
+#include "model/random_words.h"
 #include "quant/blocks.h"
 #include "quant/codebooks.h"
 
@@ -14,30 +15,6 @@ namespace carat::model {
 using quant::Format;
 
 namespace {
-
-// Folds the 128-bit product of two 64-bit numbers: one multiplication mixes all bits well.
-uint64_t folded_product(uint64_t a, uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-// Random words by counting: word n of a key needs no state but n.
-class Words {
- public:
-  Words(uint64_t key, uint64_t first) : state_(key + first * kStep) {}
-  uint64_t next() {
-    state_ += kStep;
-    return folded_product(state_, state_ ^ kTwist);
-  }
-
- private:
-  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;  // odd, so the counter visits every state
-  static constexpr uint64_t kTwist = 0xd1b54a32d192ed03u;
-  uint64_t state_;
-};
-
-constexpr uint64_t repeat_byte(uint64_t byte) { return byte * 0x0101010101010101u; }
 
 // Eight signed bytes with a triangular distribution over -127..127 (never -128, which no quantiser writes): the sum of
 // two uniform 7-bit numbers, minus 127. Lanes cannot carry into each other.
@@ -186,28 +163,6 @@ constexpr Statistics kStatistics[] = {
     {Format::kQ2_0, kTernaryMeanSquare, 0.0},
 };
 
-template <size_t kBytes, typename Make>
-void fill_bytes(uint8_t (&bytes)[kBytes], Words& words, Make make) {
-  static_assert(kBytes % sizeof(uint64_t) == 0);
-  for (size_t i = 0; i < kBytes; i += sizeof(uint64_t)) {
-    const uint64_t word = make(words);
-    std::memcpy(bytes + i, &word, sizeof word);
-  }
-}
-
-template <size_t kBytes>
-void fill_uniform(uint8_t (&bytes)[kBytes], Words& words) {
-  size_t i = 0;
-  for (; i + sizeof(uint64_t) <= kBytes; i += sizeof(uint64_t)) {
-    const uint64_t word = words.next();
-    std::memcpy(bytes + i, &word, sizeof word);
-  }
-  if (i < kBytes) {
-    const uint64_t word = words.next();
-    std::memcpy(bytes + i, &word, kBytes - i);
-  }
-}
-
 // The 12 bytes of eight 6-bit scales and mins of Q4_K and Q5_K, four lanes at a time (layout: docs/gemma4.md 8.2).
 void fill_scales_and_mins(uint8_t (&bytes)[12], Words& words) {
   constexpr uint32_t kLanes = 0x01010101u;
@@ -222,19 +177,6 @@ void fill_scales_and_mins(uint8_t (&bytes)[12], Words& words) {
                               mins_0_3 | ((mins_4_7 & (kLanes * 0x30)) << 2),
                               (scales_4_7 & (kLanes * 15)) | ((mins_4_7 & (kLanes * 15)) << 4)};
   std::memcpy(bytes, packed, sizeof packed);
-}
-
-// Makes blocks one after another; each starts at its own fixed word, so block n is the same wherever a run begins.
-template <typename Block, typename Make>
-void fill_blocks(uint64_t key, uint64_t first, uint64_t count, std::byte* out, Make make) {
-  // No generator below takes more words than this.
-  constexpr uint64_t kWordsPerBlock = 64;
-  for (uint64_t n = 0; n < count; ++n) {
-    Words words(key, (first + n) * kWordsPerBlock);
-    Block block;
-    make(block, words);
-    quant::store_block(out + n * sizeof(Block), block);
-  }
 }
 
 // Approximately normal with mean 0 and variance 1 after scaling: the sum of four uniform 16-bit numbers.
@@ -439,83 +381,6 @@ void RandomBlocks::fill_super_blocks(uint64_t first, uint64_t count, std::byte* 
       });
     default:
       return fill_codebook_blocks(first, count, out);
-  }
-}
-
-void RandomBlocks::fill_codebook_blocks(uint64_t first, uint64_t count, std::byte* out) const {
-  using namespace quant;
-  // A scale for each block, and all else random: every code is valid.
-  const auto fill = [&]<typename Block>(Block) {
-    fill_blocks<Block>(key_, first, count, out, [&](Block& block, Words& words) {
-      std::array<uint8_t, sizeof(Block)> bytes;
-      const uint16_t d = scales_[words.next() >> 57];
-      size_t i = 0;
-      for (; i + sizeof(uint64_t) <= bytes.size(); i += sizeof(uint64_t)) {
-        const uint64_t word = words.next();
-        std::memcpy(bytes.data() + i, &word, sizeof word);
-      }
-      const uint64_t rest = words.next();
-      std::memcpy(bytes.data() + i, &rest, bytes.size() - i);
-      std::memcpy(&block, bytes.data(), sizeof block);
-      if constexpr (requires { block.d; }) {
-        block.d = d;
-      } else {  // IQ1_M: a quarter of it in the top bits of each word of scales
-        for (int k = 0; k < 4; ++k) {
-          uint8_t& top = block.scales[2 * k + 1];
-          top = static_cast<uint8_t>((top & 15) | ((d >> (4 * k)) & 15) << 4);
-        }
-      }
-    });
-  };
-  switch (format_) {
-    case Format::kIQ4_XS:
-      return fill(BlockIQ4_XS{});
-    case Format::kIQ3_S:
-      return fill(BlockIQ3_S{});
-    case Format::kIQ3_XXS:
-      return fill(BlockIQ3_XXS{});
-    case Format::kIQ2_S:
-      return fill(BlockIQ2_S{});
-    case Format::kIQ2_XS:
-      return fill(BlockIQ2_XS{});
-    case Format::kIQ2_XXS:
-      return fill(BlockIQ2_XXS{});
-    case Format::kIQ1_S:
-      return fill(BlockIQ1_S{});
-    case Format::kIQ1_M:
-      return fill(BlockIQ1_M{});
-    default:
-      return fill_ternary_blocks(first, count, out);
-  }
-}
-
-void RandomBlocks::fill_ternary_blocks(uint64_t first, uint64_t count, std::byte* out) const {
-  using namespace quant;
-  // Two bits that are 0, 1, 1 or 2: the third value above the middle is one no quantiser writes.
-  const auto ternary = [](Words& words) {
-    const uint64_t random = words.next();
-    return (random & repeat_byte(0x55)) + ((random >> 1) & repeat_byte(0x55));
-  };
-  const auto fill = [&]<typename Block>(Block, auto make) {
-    fill_blocks<Block>(key_, first, count, out, [&](Block& block, Words& words) {
-      block.d = scales_[words.next() >> 57];
-      make(block, words);
-    });
-  };
-  switch (format_) {
-    case Format::kTQ1_0:
-      return fill(BlockTQ1_0{}, [](BlockTQ1_0& block, Words& words) {
-        fill_uniform(block.quants, words);
-        fill_uniform(block.high, words);
-      });
-    case Format::kTQ2_0:
-      return fill(BlockTQ2_0{}, [&](BlockTQ2_0& block, Words& words) { fill_bytes(block.quants, words, ternary); });
-    case Format::kQ1_0:
-      return fill(BlockQ1_0{}, [](BlockQ1_0& block, Words& words) { fill_uniform(block.quants, words); });
-    case Format::kQ2_0:
-      return fill(BlockQ2_0{}, [&](BlockQ2_0& block, Words& words) { fill_bytes(block.quants, words, ternary); });
-    default:
-      CARAT_CHECK(false && "a format without a generator");
   }
 }
 
