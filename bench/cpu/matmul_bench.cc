@@ -10,7 +10,7 @@
 #include "exec/cpu/matmul/activations.h"
 #include "exec/cpu/matmul/matmul.h"
 #include "exec/cpu/simd/instruction_set.h"
-#include "model/random_blocks.h"
+#include "model/writing/random_blocks.h"
 
 namespace carat::exec::cpu {
 namespace {

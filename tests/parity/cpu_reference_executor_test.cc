@@ -12,7 +12,7 @@
 #include "exec/cpu/cpu_executor.h"
 #include "exec/cpu/simd/instruction_set.h"
 #include "exec/reference/reference_executor.h"
-#include "model/synth.h"
+#include "model/writing/synth.h"
 #include "support/executor_runs.h"
 #include "support/files.h"
 #include "support/random.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gguf/reader.h"
-#include "model/synth.h"
+#include "model/writing/synth.h"
 #include "support/files.h"
 #include "support/gguf_sketch.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/model.h"
-#include "model/synth.h"
+#include "model/writing/synth.h"
 
 namespace carat::test {
 

@@ -10,7 +10,7 @@
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
 #include "exec/cpu/cpu_executor.h"
-#include "model/importance.h"
+#include "model/writing/importance.h"
 #include "runtime/model_loader.h"
 #include "text/tokenizer/tokenizer.h"
 

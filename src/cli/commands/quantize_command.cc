@@ -15,7 +15,7 @@
 #include "cli/terminal.h"
 #include "gguf/reader.h"
 #include "gguf/tensor_type.h"
-#include "model/quantise.h"
+#include "model/writing/quantise.h"
 
 namespace carat::cli {
 

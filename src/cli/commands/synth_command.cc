@@ -9,7 +9,7 @@
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
 #include "model/census.h"
-#include "model/synth.h"
+#include "model/writing/synth.h"
 
 namespace carat::cli {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "exec/cpu/kernel_tables.h"
-#include "model/random_blocks.h"
+#include "model/writing/random_blocks.h"
 #include "support/random.h"
 
 namespace carat::exec::cpu {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <vector>
 
-#include "model/preset.h"
+#include "model/writing/preset.h"
 
 namespace carat::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "model/preset.h"
-#include "model/recipe.h"
-#include "model/write_control.h"
+#include "model/writing/preset.h"
+#include "model/writing/recipe.h"
+#include "model/writing/write_control.h"
 #include "quant/format.h"
 
 namespace carat::model {

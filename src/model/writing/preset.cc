@@ -1,4 +1,4 @@
-#include "model/preset.h"
+#include "model/writing/preset.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "model/mixture.h"
+#include "model/writing/mixture.h"
 
 #include <algorithm>
 

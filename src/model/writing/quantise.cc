@@ -1,4 +1,4 @@
-#include "model/quantise.h"
+#include "model/writing/quantise.h"
 
 #include <algorithm>
 #include <atomic>

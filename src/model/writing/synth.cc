@@ -1,4 +1,4 @@
-#include "model/synth.h"
+#include "model/writing/synth.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "gguf/writer.h"
-#include "model/random_blocks.h"
-#include "model/synth_vocabulary.h"
+#include "model/writing/random_blocks.h"
+#include "model/writing/synth_vocabulary.h"
 
 namespace carat::model {
 

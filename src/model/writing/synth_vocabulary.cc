@@ -1,4 +1,4 @@
-#include "model/synth_vocabulary.h"
+#include "model/writing/synth_vocabulary.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "model/synth.h"
+#include "model/writing/synth.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "exec/reference/reference_executor.h"
 #include "model/census.h"
 #include "model/model.h"
-#include "model/synth_vocabulary.h"
+#include "model/writing/synth_vocabulary.h"
 #include "support/files.h"
 
 namespace carat::model {

@@ -1,4 +1,4 @@
-#include "model/random_blocks.h"
+#include "model/writing/random_blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/float16.h"
-#include "model/random_words.h"
+#include "model/writing/random_words.h"
 #include "quant/blocks.h"
 #include "quant/codebooks.h"
 

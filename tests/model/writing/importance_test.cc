@@ -1,4 +1,4 @@
-#include "model/importance.h"
+#include "model/writing/importance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "gguf/writer.h"
-#include "model/quantise.h"
-#include "model/synth.h"
+#include "model/writing/quantise.h"
+#include "model/writing/synth.h"
 #include "support/files.h"
 #include "support/random.h"
 

@@ -1,4 +1,4 @@
-#include "model/importance.h"
+#include "model/writing/importance.h"
 
 #include <bit>
 #include <cmath>

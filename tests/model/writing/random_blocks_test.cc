@@ -1,4 +1,4 @@
-#include "model/random_blocks.h"
+#include "model/writing/random_blocks.h"
 
 #include <gtest/gtest.h>
 

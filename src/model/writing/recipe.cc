@@ -1,4 +1,4 @@
-#include "model/recipe.h"
+#include "model/writing/recipe.h"
 
 #include <fmt/ranges.h>
 
@@ -9,8 +9,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "model/mixture.h"
 #include "model/tensor_name.h"
+#include "model/writing/mixture.h"
 
 namespace carat::model {
 

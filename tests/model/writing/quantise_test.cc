@@ -1,4 +1,4 @@
-#include "model/quantise.h"
+#include "model/writing/quantise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "gguf/writer.h"
 #include "model/model.h"
-#include "model/synth.h"
+#include "model/writing/synth.h"
 #include "support/files.h"
 
 namespace carat::model {

@@ -1,4 +1,4 @@
-#include "model/recipe.h"
+#include "model/writing/recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "model/synth.h"
+#include "model/writing/synth.h"
 
 namespace carat::model {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "base/thread_pool.h"
 #include "gguf/reader.h"
-#include "model/importance.h"
 #include "model/metadata_edit.h"
-#include "model/recipe.h"
-#include "model/write_control.h"
+#include "model/writing/importance.h"
+#include "model/writing/recipe.h"
+#include "model/writing/write_control.h"
 
 namespace carat::model {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "model/random_blocks.h"
-#include "model/random_words.h"
+#include "model/writing/random_blocks.h"
+#include "model/writing/random_words.h"
 #include "quant/blocks.h"
 
 namespace carat::model {
