@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/commands/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/flags/model_flags.h"
 #include "cli/terminal.h"
 #include "text/grammar/automaton.h"
 #include "text/grammar/fit.h"
