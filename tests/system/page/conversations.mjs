@@ -29,9 +29,8 @@ after(async () => {
     await browser.close();
   } finally {
     await server.close();
-    rmSync(folder, { recursive: true 
+    rmSync(folder, { recursive: true });
   }
-});
 });
 
 const fresh = (page) => page.getByRole('button', { name: 'New conversation' }).click();
