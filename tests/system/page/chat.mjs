@@ -278,12 +278,12 @@ test('images and sound: hidden from a model that reads text', async () => {
   await page.close();
 });
 
-// No model here reads images yet: the server's words are changed on their way, and what the page would send is looked at.
-test('images: by button, taken back, and sent as parts where the model takes them', async () => {
+// No model here reads images or sound yet: the server's words are changed on their way, and what the page would send is looked at.
+test('images and sound: by button, paste and drop, taken back, and sent as parts where the model takes them', async () => {
   const page = await browser.context.newPage();
   await page.route('**/props', async (route) => {
     const response = await route.fetch();
-    await route.fulfill({ response, json: { ...(await response.json()), modalities: { vision: true, audio: false } } });
+    await route.fulfill({ response, json: { ...(await response.json()), modalities: { vision: true, audio: true } } });
   });
   let sent;
   await page.route('**/v1/chat/completions', (route) => {
@@ -306,9 +306,13 @@ test('images: by button, taken back, and sent as parts where the model takes the
     field.form.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
   });
   await until(async () => (await page.locator('.chip').count()) === 3, 'three images');
+  await page.locator('input[type=file][aria-label=Files]').setInputFiles({ name: 'e.wav', mimeType: 'audio/wav', buffer: Buffer.from('RIFF') });
+  await page.getByRole('button', { name: 'Remove e.wav' }).waitFor();
   await ask(page, 'What is this?');
   await answered(page);
-  assert.deepEqual(sent.messages[0].content.map((part) => part.type), ['image_url', 'image_url', 'image_url', 'text']);
+  assert.deepEqual(sent.messages[0].content[3], { type: 'input_audio', input_audio: { data: Buffer.from('RIFF').toString('base64'), format: 'wav' } });
+  assert.equal(await page.locator('article.user audio').count(), 1);
+  assert.deepEqual(sent.messages[0].content.map((part) => part.type), ['image_url', 'image_url', 'image_url', 'input_audio', 'text']);
   assert.match(sent.messages[0].content[0].image_url.url, /^data:image\/png;base64,iVBOR/);
   assert.equal(await page.locator('article.user img').count(), 3);
   await page.close();
