@@ -33,8 +33,8 @@ export const callNode = (call) =>
 
 // A form with a field for the result of each call; `take` gets [{id, name, text}].
 export function callForm(calls, take) {
-  const fields = calls.map((call, i) => el('textarea',
-      { id: `result-${call.id}`, rows: 2, required: true, spellcheck: 'false', 'data-first': i === 0 }));
+  const fields = calls.map((call) => el('textarea',
+      { id: `result-${call.id}`, rows: 2, required: true, spellcheck: 'false' }));
   const submit = (event) => {
     event.preventDefault();
     take(calls.map((call, i) => ({ id: call.id, name: call.name, text: fields[i].value })));

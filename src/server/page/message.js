@@ -108,7 +108,7 @@ export class AnswerView {
     this.folded.hidden = !message.thoughts;
     this.skip.hidden = !(isThinking && live.id);
     if (message.thoughts) {
-      const time = message.thinkSeconds >= 0 ? seconds(message.thinkSeconds) : '';
+      const time = message.thinkSeconds >= 0.001 ? seconds(message.thinkSeconds) : '';
       const words = isThinking ? `Thinking… ${time}` : `Thought${time && ` for ${time}`}`;
       if (this.summary.textContent !== words) this.summary.textContent = words;
     }

@@ -89,7 +89,7 @@ export class Settings {
   showDefaults(params) {
     for (const [name] of SAMPLING) {
       const value = params[name];
-      this.fields[name].placeholder = name === 'seed' ? 'random' : name === 'max_tokens' ? 'up to the context' : value === undefined ? ''
+      this.fields[name].placeholder = name === 'seed' ? 'random' : name === 'max_tokens' ? 'no limit' : value === undefined ? ''
           : String(Number(Number(value).toFixed(4)));
     }
   }

@@ -11,7 +11,7 @@ const server = await startScripted({
   rules: [
     { when: 'slowly', say: [{ repeat: 'word and ', times: 400 }], token_ms: 20 },
     { when: 'think long', say: [`<|channel>thought\n`, { repeat: 'So I go on. ', times: 60 }, '<channel|>', 'At last.'], token_ms: 25 },
-    { when: 'think', say: `${thought('Let me see.')}It is seven.` },
+    { when: 'think', say: `${thought('Let me see.')}It is seven.`, token_ms: 5 },
     { when: 'markdown', say: `# Head\n\nSome *slanted* **bold** \`code\` and [a link](https://example.org/x).\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n| 3 | 4 |\n\n1. one\n2. two\n   - inner\n\n> quoted\n\n\`\`\`python\n${CODE}\`\`\`\n\nEnd.`, token_ms: 8 },
     { when: '21', say: 'It is 21 degrees.' },
     { when: 'weather', say: [call('weather', { city: 'Paris' })] },
