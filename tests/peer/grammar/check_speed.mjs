@@ -12,5 +12,6 @@ for (const vocab of vocabs) {
   const large = speed.tokens > 100000;
   assert.ok(speed.long_answer_microseconds < (large ? 300 : 30), "a long answer is too slow");
   assert.ok(speed.first_worst_milliseconds < (large ? 150 : 10), "a first mask is too slow");
+  assert.ok(speed.tools_milliseconds < 50, "55 kB of tools take too long to compile");
   assert.ok(speed.largest_compile_milliseconds < 500, "compiling is too slow");
 }

@@ -22,6 +22,7 @@
 #include "text/grammar/schema/json_schema.h"
 #include "text/grammar/schema_cases.h"
 #include "text/tokenizer/tokenizer.h"
+#include "text/tools/callable_tool.h"
 
 namespace {
 
@@ -160,6 +161,24 @@ double long_answer_microseconds(const std::shared_ptr<const Vocab>& vocab) {
   return microseconds_since(start) / static_cast<double>(tokens.size());
 }
 
+// As many tools as a coding agent sends, 55 kB of them: those of the file, again and again. With their masks' automata.
+double tools_milliseconds(const std::shared_ptr<const Vocab>& vocab) {
+  constexpr size_t kBytes = 55'000;
+  const auto trie = std::make_shared<const grammar::TokenTrie>(vocab);
+  std::vector<carat::text::Tool> tools;
+  const auto path = carat::test::source_directory() / "tests/text/tool_schemas.json";
+  for (const auto& tool : nlohmann::ordered_json::parse(carat::test::read_text(path.string()))) {
+    tools.push_back({tool.at("function").at("name"), tool.dump()});
+  }
+  const double start = microseconds();
+  for (size_t bytes = 0, i = 0; bytes < kBytes; ++i) {
+    const carat::text::Tool& tool = tools[i % tools.size()];
+    bytes += tool.json.size();
+    if (!carat::text::callable_tool(tool, trie).arguments) throw std::runtime_error(tool.name + " cannot be called");
+  }
+  return microseconds_since(start) / 1e3;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -175,7 +194,10 @@ int main(int argc, char** argv) try {
   } else {
     answer = speed(vocab);
   }
-  if (mode == "speed") answer["long_answer_microseconds"] = long_answer_microseconds(vocab);
+  if (mode == "speed") {
+    answer["long_answer_microseconds"] = long_answer_microseconds(vocab);
+    answer["tools_milliseconds"] = tools_milliseconds(vocab);
+  }
   std::cout << answer.dump() << "\n";
   return 0;
 } catch (const std::exception& error) {

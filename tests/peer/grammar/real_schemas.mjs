@@ -49,6 +49,8 @@ const entities = {
   Survey: { id: "code", scores: "scores", "comment?|": "text", "weight?": "step" },
   Account: { login: "slug", secret: "secret", "balance?|": "price", either: "either" },
   Note: { text: "text", "meta?": "anything", "tags?": "tags" },
+  Ticket: { key: "code", title: "name", priority: "level", "estimate?": "span", "labels?|": "text", watchers: "count" },
+  Deploy: { service: "slug", version: "fixed", at: "moment", "rollout?": "ratio", "ports?": "ports", steps: "levels" },
   Metric: { name: "slug", value: "ratio", "unit?": "level", "at?|": "moment", "steps?": "step" },
 };
 const entries = Object.entries;

@@ -192,6 +192,8 @@ ExpressionId JsonParts::constant_number(const Json& value) {
   const bool is_whole = text.ends_with(".0");
   if (is_whole) text.resize(text.size() - 2);
   if (text == "-0") text = "0";
+  // Another part of the grammar might write the same number without an exponent.
+  if (canonical_ && text.find('e') != std::string::npos) return builder_.nothing();
   if (canonical_ || (!is_whole && value.is_number_float())) return builder_.literal(text);
   return builder_.sequence({builder_.literal(text), builder_.optional(builder_.literal(".0"))});
 }

@@ -14,7 +14,7 @@ namespace carat::text::grammar {
 namespace {
 
 constexpr int kMaxDisjointDepth = 8;
-constexpr int kMaxDepth = 4 * static_cast<int>(kMaxNesting);
+constexpr int kMaxDepth = 300;  // a value nests less than kMaxNesting; references add to that
 
 bool is_listed(std::span<const Json> list, const Json& value) {
   return std::any_of(list.begin(), list.end(), [&](const Json& each) { return same_value(each, value); });
@@ -92,6 +92,7 @@ class Judge {
     const Json& schema = *part.schema;
     if (schema.is_boolean()) return schema.get<bool>() || wrong(place, part, "false");
     if (!schema.is_object()) fail_at(part.pointer, "a schema is an object, true or false");
+    document_.check(part);
     if (schema.contains("$carat:part"))
       return valid(value, document_.referred(schema["$carat:part"]), place, evaluated);
     if (schema.contains("$carat:not")) {

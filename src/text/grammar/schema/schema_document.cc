@@ -114,6 +114,10 @@ SchemaPart SchemaDocument::resolve(const SchemaPart& part, std::string_view keyw
   return reached;
 }
 
+void SchemaDocument::check(const SchemaPart& part) {
+  if (checked_.insert(part.schema).second) check_keywords(*this, part, resources_.draft());
+}
+
 void SchemaDocument::note(std::string text) {
   if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(std::move(text));
 }
@@ -203,7 +207,7 @@ bool SchemaDocument::collect(const SchemaPart& given, Path& path, Conjunction& o
     path.pop_back();
     return possible;
   }
-  if (checked_.insert(part.schema).second) check_keywords(*this, part, resources_.draft());
+  check(part);
   path.push_back(part.schema);
   if (!hides_siblings(*part.schema)) out.push_back(part);
   const bool possible = is_choice(part) || collect_applicators(part, path, out);

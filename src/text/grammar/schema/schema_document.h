@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -92,6 +93,8 @@ class SchemaDocument {
   // A reference is all there is beside it, as before draft 2019-09.
   bool hides_siblings(const Json& schema) const { return resources_.draft() <= 7 && schema.contains("$ref"); }
 
+  // Throws for keywords of a wrong shape; looks at each schema once.
+  void check(const SchemaPart& part);
   void note(std::string text);
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -129,6 +132,7 @@ class SchemaDocument {
   std::deque<Json> made_;
   std::map<MadeKey, const Json*> made_by_key_;
   std::unordered_set<const Json*> choices_;
+  std::set<std::pair<const Json*, uint32_t>> comparing_;  // oneOfs whose alternatives are being compared
   std::deque<SchemaPart> parts_;
   std::map<std::pair<const Json*, uint32_t>, size_t> part_numbers_;
   std::vector<std::vector<const Json*>> lists_ = {{}};  // of schemas: owners and origins

@@ -17,6 +17,8 @@ __extension__ using Wide = __int128;
 
 constexpr int kMaxDecimals = 10;
 constexpr int kMaxFactorDecimals = 9;
+// Of multiples of a fraction: so few that who divides in floating point finds a whole number, but for a thousandth.
+constexpr int kFractionDigits = 12;
 // Digits before the point where a schema sets no bound: enough, and leaves room for decimals.
 constexpr int kUsualDigits = 9;
 
@@ -148,7 +150,8 @@ std::string written(int64_t scaled, int decimals) {
 
 ExpressionId multiples(GrammarBuilder& builder, JsonParts& parts, const SchemaFacts& facts, CommonFactor common) {
   const int64_t factor = common.factor;
-  const Range range = range_of(facts, common.decimals, kMaxIntegerDigits - common.decimals);
+  const int digits = common.decimals > 0 ? kFractionDigits : kMaxIntegerDigits;
+  const Range range = range_of(facts, common.decimals, digits - common.decimals);
   if (range.low > range.high) return builder.nothing();
   if (factor <= kMaxMultipleOf) {
     return parts.numbers_between(range.low, range.high, common.decimals, static_cast<uint32_t>(factor));

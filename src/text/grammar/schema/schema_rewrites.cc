@@ -13,7 +13,8 @@ namespace carat::text::grammar {
 
 namespace {
 
-constexpr size_t kMaxCombined = 4;  // alternatives of an anyOf whose combinations are tried for unevaluated...
+constexpr size_t kMaxCompared = 16;  // oneOfs that are looked at inside of each other
+constexpr size_t kMaxCombined = 4;   // alternatives of an anyOf whose combinations are tried for unevaluated...
 
 const Json kNotNumbers = {"null", "boolean", "string", "array", "object"};
 
@@ -97,8 +98,15 @@ SchemaPart SchemaDocument::any_of(const SchemaPart& part) {
   });
 }
 
+// Alternatives are told apart by their members, which may come back to this oneOf, or lead to many others. Then nothing
+// is said of these: all the less is certain about being apart.
 SchemaPart SchemaDocument::one_of(const SchemaPart& part) {
+  static const Json kAnything = true;
+  const bool is_known = made_by_key_.contains(MadeKey{part.schema, part.scope, "oneOf"});
+  const std::pair key(part.schema, part.scope);
+  if (!is_known && (comparing_.size() >= kMaxCompared || comparing_.contains(key))) return {&kAnything, part.pointer};
   return made(part, "oneOf", true, [&] {
+    comparing_.insert(key);
     const size_t count = (*part.schema)["oneOf"].size();
     if (count > kMaxAlternatives) fail_at(part.pointer, fmt::format("more than {} alternatives", kMaxAlternatives));
     std::vector<SchemaPart> parts;
@@ -112,6 +120,7 @@ SchemaPart SchemaDocument::one_of(const SchemaPart& part) {
         alternatives[j].push_back(negative(parts[i]));
       }
     }
+    comparing_.erase(key);
     Json all = Json::array();
     for (Json& each : alternatives) all.push_back(each.size() == 1 ? each[0] : Json{{"allOf", std::move(each)}});
     return Json{{"anyOf", all}};
@@ -168,6 +177,7 @@ Json SchemaDocument::negation(const SchemaPart& part) {
   const Json& schema = *part.schema;
   if (schema.is_boolean()) return !schema.get<bool>();
   if (!schema.is_object()) fail_at(part.pointer, "a schema is an object, true or false");
+  check(part);
   std::vector<Json> cases;
   if (hides_siblings(schema)) return negative(resolve(part, "$ref"));
   negate_values(part, cases);
