@@ -176,7 +176,8 @@ TEST(ChatSession, AnAnswerObeysItsSchemaAlsoAfterThoughts) {
   options.turn.grammar = text::grammar::compile(
       text::grammar::grammar_from_json_schema(
           R"({"type": "object", "properties": {"sum": {"type": "integer"}, "ok": {"type": "boolean"}},
-              "required": ["sum", "ok"], "additionalProperties": false})"),
+              "required": ["sum", "ok"], "additionalProperties": false})",
+          text::grammar::JsonStyle::kSchema),
       test::demo_vocab());
   options.turn.max_tokens = 400;
   ChatSession session = demo_session(1024, options);

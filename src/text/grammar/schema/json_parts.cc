@@ -194,7 +194,7 @@ ExpressionId JsonParts::constant_number(const Json& value) {
   if (text == "-0") text = "0";
   // Another part of the grammar might write the same number without an exponent.
   if (canonical_ && text.find('e') != std::string::npos) return builder_.nothing();
-  if (canonical_ || (!is_whole && value.is_number_float())) return builder_.literal(text);
+  if (plain_ || (!is_whole && value.is_number_float())) return builder_.literal(text);
   return builder_.sequence({builder_.literal(text), builder_.optional(builder_.literal(".0"))});
 }
 
@@ -285,7 +285,7 @@ ExpressionId JsonParts::integer() {
       {builder_.characters({{'1', '9'}}), digits(0, (canonical_ ? kCanonicalDigits : kMaxIntegerDigits) - 1)});
   const ExpressionId plain =
       builder_.choice({builder_.literal("0"), builder_.sequence({builder_.optional(builder_.literal("-")), whole})});
-  if (canonical_ || notation_ != Notation::kJson) return plain;
+  if (plain_) return plain;
   const ExpressionId exponent = builder_.sequence(
       {builder_.characters({{'e', 'e'}, {'E', 'E'}}), builder_.optional(builder_.literal("+")), digits(1, 1)});
   return builder_.sequence({plain, builder_.optional(builder_.literal(".0")), builder_.optional(exponent)});

@@ -18,8 +18,13 @@ namespace carat::text::grammar {
 // and string is written in one way, and objects have at most one member that is not named.
 class JsonParts {
  public:
-  explicit JsonParts(GrammarBuilder& builder, Notation notation = Notation::kJson, bool canonical = false)
-      : builder_(builder), notation_(notation), canonical_(canonical) {}
+  // `plain`: whole numbers are digits only, never 1.0 or 1e3.
+  explicit JsonParts(GrammarBuilder& builder, Notation notation = Notation::kJson, bool canonical = false,
+                     bool plain = false)
+      : builder_(builder),
+        notation_(notation),
+        canonical_(canonical),
+        plain_(plain || canonical || notation != Notation::kJson) {}
 
   Notation notation() const { return notation_; }
 
@@ -67,6 +72,7 @@ class JsonParts {
   GrammarBuilder& builder_;
   Notation notation_;
   bool canonical_;
+  bool plain_;
   std::optional<RuleId> value_, string_, character_;
   std::map<std::vector<std::pair<uint32_t, uint32_t>>, RuleId> sets_;
 };

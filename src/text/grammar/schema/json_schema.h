@@ -13,7 +13,7 @@ namespace carat::text::grammar {
 // What of a schema's freedom a model gets.
 enum class JsonStyle : uint8_t {
   kFree,    // members in any order, and also those that the schema allows without naming them
-  kSchema,  // members in the schema's order; others only where it speaks of them
+  kSchema,  // members in the schema's order, others only where it speaks of them; whole numbers without a point
 };
 
 // "free" and "schema". Throws kBadArgument for others, naming `flag`.

@@ -55,7 +55,10 @@ std::optional<uint64_t> different_texts(const std::shared_ptr<const Automaton>& 
 }  // namespace
 
 SchemaCompiler::SchemaCompiler(std::string_view json, Notation notation, JsonStyle style)
-    : document_(json), style_(style), parts_(builder_, notation), canonical_parts_(builder_, notation, true) {
+    : document_(json),
+      style_(style),
+      parts_(builder_, notation, false, style == JsonStyle::kSchema),
+      canonical_parts_(builder_, notation, true) {
   builder_.set_string_quote(string_quote(notation));
 }
 
