@@ -56,8 +56,10 @@ void multiply(benchmark::State& state, const KernelTable& kernels, quant::Format
 }
 
 void attend(benchmark::State& state, const KernelTable& kernels, uint32_t queries, uint32_t hd) {
-  constexpr uint32_t kKeys = 4096;
+  constexpr uint32_t kKeys = 4096, kPage = 64;
   const std::vector<uint16_t> cache(size_t{kKeys} * hd, 0x3400);  // 0.25
+  std::vector<uint32_t> table(kKeys / kPage);
+  for (uint32_t i = 0; i < table.size(); ++i) table[i] = i;
   const std::vector<float> query(hd, 0.01f);
   const std::vector<const float*> pointers(queries, query.data());
   const std::vector<uint32_t> positions(queries, kKeys - 1);
@@ -68,11 +70,11 @@ void attend(benchmark::State& state, const KernelTable& kernels, uint32_t querie
                               .count = queries,
                               .hd = hd,
                               .window = kKeys,
-                              .keys = {cache.data(), nullptr},
-                              .values = {cache.data(), nullptr},
+                              .pages = {table.data(), kKeys / kPage, kPage, size_t{kPage} * hd * sizeof(uint16_t)},
+                              .keys = cache.data(),
+                              .values = cache.data(),
                               .format = quant::Format::kF16,
                               .begin = 0,
-                              .split = kKeys,
                               .end = kKeys,
                               .peaks = peaks.data(),
                               .totals = totals.data(),
