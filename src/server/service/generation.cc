@@ -657,9 +657,8 @@ GenerationRecord Generation::record() const {
   record.prefill_seconds = total.prompt_seconds;
   record.total_seconds = ended_ - arrived_;
   if (total.lost_tokens > 0) {
-    const auto lost = std::find_if(choices_.begin(), choices_.end(), [](const Choice& choice) {
-      return choice.loss != engine::PrefixLoss::kNone;
-    });
+    const auto lost = std::find_if(choices_.begin(), choices_.end(),
+                                   [](const Choice& choice) { return choice.loss != engine::PrefixLoss::kNone; });
     record.lost_reason = reason_of(lost == choices_.end() ? engine::PrefixLoss::kWindow : lost->loss);
     record.lost_tokens = total.lost_tokens;
   }
