@@ -12,7 +12,7 @@ using PrefixId = uint32_t;
 // What is cached of the first positions of a sequence, kept for other sequences to go on from. Keeping, sharing and
 // going on copy nothing: pages are counted, and one that is shared is copied when somebody writes to it. All pages are
 // in two pools that sequences and kept prefixes take from; a sequence holds as many as its length needs, and its
-// context is a limit and no reservation.
+// context is a limit, not a reservation.
 class KeptPrefixes {
  public:
   virtual ~KeptPrefixes() = default;
