@@ -38,7 +38,9 @@ test('what a client asks about the model', async () => {
 });
 
 test('structured output: any JSON, and a schema', async () => {
-  const schema = { type: 'object', properties: { port: { type: 'integer', minimum: 1, maximum: 99 } }, required: ['port'] };
+  const schema = {
+    type: 'object', additionalProperties: false, required: ['port'],
+    properties: { port: { type: 'integer', minimum: 1, maximum: 99 } } };
   const { message } = await client.chat({ ...settings, format: schema, options: { temperature: 0 } });
   assert.equal(typeof JSON.parse(message.content).port, 'number');
   const any = await client.chat({ ...settings, format: 'json', options: { temperature: 0, num_predict: 300 } });
