@@ -23,8 +23,10 @@ import { parseArgs } from 'node:util';
 import { call, thought } from '../tests/server/clients/support/script.mjs';
 import { startScripted } from '../tests/server/clients/support/server.mjs';
 
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..');
 const kInstallSeconds = 900;
 const kAgentSeconds = 120;
+const kMostRequests = 40;  // an agent that goes round in circles gets no further answer
 const kQuestion = 'Read the file note.txt with a tool and tell me the word in it.';
 
 // How each agent is set up for a server at `url`, as in docs/server.md; `call` is what the model calls to read `file`.
@@ -51,11 +53,19 @@ const agents = {
     files: (url) => ({
       '.codex/config.toml': `model = "gemma"
 model_provider = "carat"
+model_context_window = 65536
+model_reasoning_effort = "medium"
 
 [model_providers.carat]
 name = "carat"
 base_url = "${url}/v1"
 wire_api = "responses"
+
+[analytics]
+enabled = false
+
+[features]
+plugins = false
 `,
     }),
   },
@@ -68,11 +78,20 @@ wire_api = "responses"
     files: (url) => ({
       '.config/opencode/opencode.json': JSON.stringify({
         provider: {
-          carat: { npm: '@ai-sdk/openai-compatible', options: { baseURL: `${url}/v1` }, models: { gemma: {} } },
+          carat: {
+            npm: '@ai-sdk/openai-compatible',
+            options: { baseURL: `${url}/v1` },
+            models: {
+              gemma: {
+                limit: { context: 65536, output: 8192 }, reasoning: true, options: { reasoningEffort: 'medium' },
+              },
+            },
+          },
         },
         model: 'carat/gemma',
       }),
     }),
+    environment: () => ({ OPENCODE_DISABLE_MODELS_FETCH: '1' }),
   },
 };
 
@@ -107,6 +126,10 @@ class Recorder {
     }
     const entry = { what: `${request.method} ${request.url}`, status: 0, asked: '', answered: '' };
     this.requests.push(entry);
+    if (this.requests.length > kMostRequests) {
+      response.destroy();
+      return;
+    }
     const onward = http.request(
       { host: this.target.hostname, port: this.target.port, path: request.url, method: request.method,
         headers: { ...request.headers, host: this.target.host } },
@@ -129,10 +152,19 @@ class Recorder {
   }
 }
 
+// JSON of an exchange that may have been cut off in its middle.
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}
+
 // Every value of an answer, whether it is one object or a stream of events.
 function objects(text) {
   const parts = text.startsWith('{') ? [text] : text.split('\n').filter((line) => line.startsWith('data: {'));
-  return parts.map((part) => JSON.parse(part.replace(/^data: /, '')));
+  return parts.map((part) => parsed(part.replace(/^data: /, '')));
 }
 
 // Tokens of the prompt and how many of them the server had, in the words of whichever dialect.
@@ -142,7 +174,8 @@ function usageOf({ answered }) {
     Object.assign(all, value.usage ?? value.response?.usage ?? value.message?.usage ?? {});
   }
   const reused = all.cache_read_input_tokens ?? (all.prompt_tokens_details ?? all.input_tokens_details)?.cached_tokens;
-  const prompt = all.prompt_tokens ?? all.input_tokens + (all.cache_read_input_tokens ?? 0);
+  const cached = (all.cache_read_input_tokens ?? 0) + (all.cache_creation_input_tokens ?? 0);
+  const prompt = all.prompt_tokens ?? (all.input_tokens === undefined ? undefined : all.input_tokens + cached);
   return { prompt, reused };
 }
 
@@ -183,44 +216,49 @@ async function runFor(seconds, program, args, options) {
   return { status, out, log };
 }
 
-async function runAgent(id, folder) {
-  const agent = agents[id];
-  const home = mkdtempSync(path.join(tmpdir(), `carat-${id}-`));
-  const work = path.join(home, 'work');
-  const file = path.join(work, 'note.txt');
-  const word = `heron-${randomBytes(4).toString('hex')}`;
-  mkdirSync(work);
-  writeFileSync(file, `The word is ${word}.\n`);
-  // As Gemma writes: thoughts, then the call without a word before it. `--think`, because Codex and opencode do not ask for
-  // thoughts where they know nothing of the model.
-  const server = await startScripted(
+// A server whose model reads `file` with the agent's own tool, and says `word` once it has come back.
+function startReader(agent, file, word) {
+  return startScripted(
     [
       { prompt: 'You are a title generator', say: 'A word in a file' },
       { prompt: word, say: [thought('There it is.\n'), `The word is ${word}.`] },
       { prompt: agent.call(file), say: 'The tool did not give me the word.' },
+      // As Gemma writes: thoughts, then the call without a word before it.
       { prompt: 'note.txt', say: [thought('I have to read the file.\n'), agent.call(file)] },
     ],
-    '-c', '65536', '--think');
-  const recorder = await new Recorder().open(server.url);
+    '-c', '65536');
+}
+
+function write(file, text) {
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, text);
+}
+
+async function runAgent(id, folder) {
+  const agent = agents[id];
+  const home = mkdtempSync(path.join(tmpdir(), `carat-${id}-`));
+  const file = path.join(home, 'work/note.txt');
+  const word = `heron-${randomBytes(4).toString('hex')}`;
+  const recorder = new Recorder();
+  let server;
   try {
-    for (const [name, text] of Object.entries(agent.files?.(recorder.url) ?? {})) {
-      mkdirSync(path.dirname(path.join(home, name)), { recursive: true });
-      writeFileSync(path.join(home, name), text);
-    }
-    const environment = {
+    write(file, `The word is ${word}.\n`);
+    server = await startReader(agent, file, word);
+    await recorder.open(server.url);
+    for (const [name, text] of Object.entries(agent.files?.(recorder.url) ?? {})) write(path.join(home, name), text);
+    const env = {
       PATH: process.env.PATH, HOME: home, TMPDIR: home, TERM: 'dumb', LANG: 'C.UTF-8',
       HTTP_PROXY: recorder.url, HTTPS_PROXY: recorder.url, NO_PROXY: '127.0.0.1,localhost',
       ...agent.environment?.(recorder.url),
     };
     const started = Date.now();
-    const run = await runFor(kAgentSeconds, path.join(folder, 'node_modules/.bin', id), agent.command, {
-      cwd: work, env: environment,
-    });
+    const program = path.join(folder, 'node_modules/.bin', id);
+    const run = await runFor(kAgentSeconds, program, agent.command, { cwd: path.dirname(file), env });
     return { ...run, seconds: (Date.now() - started) / 1000, requests: recorder.requests, word,
       elsewhere: [...recorder.elsewhere] };
   } finally {
     recorder.close();
-    await server.close();
+    await server?.close();
     rmSync(home, { recursive: true, force: true });
   }
 }
@@ -230,19 +268,21 @@ function report(id, folder, run, { show, record }) {
   const { package: name } = agents[id];
   const { version } = JSON.parse(readFileSync(path.join(folder, 'node_modules', name, 'package.json'), 'utf8'));
   // Requests of the agent's loop: those that bring its tools.
-  const turns = run.requests.map((request) => ({ ...request, body: request.asked ? JSON.parse(request.asked) : {} }))
+  const turns = run.requests.map((request) => ({ ...request, body: parsed(request.asked) }))
     .filter(({ body }) => body.tools?.length > 0);
   const result = turns.map(({ body }) => textWith(body, run.word)).find((text) => text !== undefined);
   const works = run.status === 0 && result !== undefined && run.out.includes(run.word);
   console.log(`\n${agents[id].name} ${version}: ${works ? 'the loop works' : 'THE LOOP DOES NOT WORK'}`);
   console.log(`  exit status ${run.status} after ${run.seconds.toFixed(1)} s`);
-  console.log(`  ${run.requests.length} requests: ${run.requests.map((r) => `${r.what} ${r.status}`).join(', ')}`);
+  const shown = run.requests.slice(0, 8).map((request) => `${request.what} ${request.status}`);
+  console.log(`  ${run.requests.length} requests: ${shown.join(', ')}${run.requests.length > 8 ? ', …' : ''}`);
   console.log(`  ${turns[0]?.body.tools.length ?? 0} tools: ${turns[0]?.body.tools.map(toolName).join(', ') ?? ''}`);
   console.log(`  the tool's result: ${result === undefined ? 'NEVER CAME BACK' : JSON.stringify(result)}`);
   console.log(`  final text: ${JSON.stringify(run.out.trim().slice(-200))}`);
-  turns.forEach((turn, i) => {
+  turns.slice(0, 8).forEach((turn, i) => {
     const { prompt, reused } = usageOf(turn);
-    console.log(`  request ${i + 1}: ${turn.asked.length} bytes, ${prompt} tokens of prompt, ${reused} of them reused`);
+    const read = prompt === undefined ? 'no usage' : `${prompt} tokens of prompt, ${reused} of them reused`;
+    console.log(`  request ${i + 1} with tools: ${Buffer.byteLength(turn.asked)} bytes, ${read}`);
   });
   console.log(`  wanted to reach besides: ${run.elsewhere.join(', ') || 'nobody'}`);
   if (show || !works) {
@@ -280,8 +320,10 @@ async function main() {
     options: { folder: { type: 'string' }, record: { type: 'string' }, latest: { type: 'boolean' }, show: { type: 'boolean' },
       alone: { type: 'boolean' } },
   });
-  const unknown = positionals.filter((id) => !(id in agents));
-  if (unknown.length > 0) throw new Error(`no agent is called ${unknown.join(', ')}; known are ${Object.keys(agents).join(', ')}`);
+  const unknown = positionals.find((id) => !(id in agents));
+  if (unknown) throw new Error(`no agent is called ${unknown}; known are ${Object.keys(agents).join(', ')}`);
+  const scripted = process.env.CARAT_SCRIPTED_SERVER ?? path.join(root, 'build/release/tests/server/scripted_server');
+  if (!existsSync(scripted)) throw new Error(`there is no ${scripted}; build it with --target scripted_server`);
   const names = positionals.length > 0 ? positionals : Object.keys(agents);
   const folder = values.folder ? path.resolve(values.folder) : mkdtempSync(path.join(tmpdir(), 'carat-agents-'));
   try {
