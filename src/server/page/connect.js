@@ -8,11 +8,11 @@ const quoted = (text) => JSON.stringify(text);
 const CLIENTS = [
   ['Claude Code', 'In a shell', ({ url, key, model }) =>
     `ANTHROPIC_BASE_URL=${url} \\\n  ANTHROPIC_AUTH_TOKEN=${key} ANTHROPIC_MODEL=${model} \\\n  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 claude`],
-  ['Codex', '~/.codex/config.toml', ({ url, model, hasKey }) =>
-    `model = ${quoted(model)}\nmodel_provider = "carat"\n\n[model_providers.carat]\nname = "carat"\nbase_url = "${url}/v1"\nwire_api = "responses"${hasKey ? '\nenv_key = "CARAT_API_KEY"' : ''}`],
-  ['opencode', 'opencode.json', ({ url, model, key, hasKey }) => JSON.stringify({
+  ['Codex', '~/.codex/config.toml', ({ url, model, context, hasKey }) =>
+    `model = ${quoted(model)}\nmodel_provider = "carat"\nmodel_context_window = ${context}\n\n[model_providers.carat]\nname = "carat"\nbase_url = "${url}/v1"\nwire_api = "responses"${hasKey ? '\nenv_key = "CARAT_API_KEY"' : ''}`],
+  ['opencode', 'opencode.json', ({ url, model, context, key, hasKey }) => JSON.stringify({
     provider: { carat: { npm: '@ai-sdk/openai-compatible', options: { baseURL: `${url}/v1`, ...(hasKey && { apiKey: key }) },
-        models: { [model]: {} } } }, model: `carat/${model}`,
+        models: { [model]: { limit: { context, output: 8192 } } } } }, model: `carat/${model}`,
   }, null, 2)],
   ['Open WebUI', 'Settings › Connections › OpenAI', ({ url, key }) => `URL  ${url}/v1\nKey  ${key}`],
   ['Python', 'With the openai package', ({ url, model, key }) =>
@@ -27,7 +27,7 @@ export function showConnect(root, facts) {
   const hasKey = Boolean(savedKey());
   let isShown = false;
   const cards = el('div', { class: 'clients' });
-  const values = (reveals) => ({ url: baseUrl(), model: facts?.model ?? 'gemma', hasKey, key: hasKey ? (reveals ? savedKey() : '•••••••')
+  const values = (reveals) => ({ url: baseUrl(), model: facts?.model ?? 'gemma', context: facts?.context ?? 32768, hasKey, key: hasKey ? (reveals ? savedKey() : '•••••••')
       : 'none' });
   const draw = () => cards.replaceChildren(...CLIENTS.map(([name, place, make]) => el('section', { class: 'client', 'aria-label': name },
     el('div', { class: 'row between' }, el('h3', {}, name), copyButton(() => make(values(true)), `Copy the settings for ${name}`)),

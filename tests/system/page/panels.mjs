@@ -58,6 +58,7 @@ test('the connect tab has settings that work, with this server’s address and m
   const opencode = JSON.parse(await page.getByRole('region', { name: 'opencode' }).locator('pre').innerText());
   assert.equal(opencode.provider.carat.options.baseURL, `${server.url}/v1`);
   assert.ok(!('apiKey' in opencode.provider.carat.options));
+  assert.ok(Object.values(opencode.provider.carat.models)[0].limit.context > 0);
   await page.getByText('This server wants no key').waitFor();
   // What curl is told to send is a request that the server answers.
   const curl = await page.getByRole('region', { name: 'curl' }).locator('pre').innerText();
