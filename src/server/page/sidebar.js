@@ -82,7 +82,9 @@ export class Sidebar {
   }
 
   async import() {
-    for (const file of this.files.files) {
+    const files = [...this.files.files];
+    this.files.value = '';  // so that the same file can be chosen again
+    for (const file of files) {
       try {
         const conversation = imported(await file.text(), file.name.replace(/\.json$/i, ''), this.page.defaults());
         await save(conversation);
@@ -93,7 +95,6 @@ export class Sidebar {
           el('div', { class: 'row end' }, el('button', { type: 'button', class: 'primary', onclick: () => close() }, 'Close'))]);
       }
     }
-    this.files.value = '';
     this.refresh();
   }
 }

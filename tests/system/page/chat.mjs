@@ -144,7 +144,7 @@ test('asking again and editing make branches that can be walked', async () => {
 test('figures of a message, and why something was read again', async () => {
   const page = await open();
   await ask(page, 'the first');
-  assert.match(await (await answered(page)).locator('.facts').innerText(), /^\d+ tokens · [\d,.]+ t\/s · first after [\d.]+ m?s · prompt \d+, \d+ reused · complete$/);
+  assert.match(await (await answered(page)).locator('.facts').innerText(), /^\d+ tokens( · [\d,.]+ t\/s)? · first after [\d.]+ m?s · prompt \d+, \d+ reused · complete$/);
   await ask(page, 'the second');
   assert.match(await (await answered(page)).innerText(), /prompt \d+, [1-9]\d* reused/);
   await settings(page);

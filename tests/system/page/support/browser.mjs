@@ -80,5 +80,7 @@ export async function answered(page) {
   await page.locator('article.assistant[aria-busy=true]').waitFor({ state: 'detached' });
   const last = page.locator('article.assistant').last();
   await last.locator('.facts, .problem').first().waitFor();
+  // Text is drawn once a frame: the last of it may come with the next one.
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
   return last;
 }
