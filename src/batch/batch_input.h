@@ -16,7 +16,7 @@ struct Shard {
 
   std::string text() const;  // "2/4"
 };
-// "2/4". Throws kBadArgument for what is no part of something.
+// Reads "2/4". Throws kBadArgument for a text that does not name a part.
 Shard parse_shard(const std::string& text);
 
 // The lines of a batch's file that one shard has. Shards are pieces of the file of about the same number of bytes, in

@@ -14,7 +14,7 @@ struct BatchLine {
   std::string body;  // the request, as JSON
 };
 
-// Why a line is no request that a batch can ask.
+// Why a line cannot be run as a request of a batch.
 struct LineProblem {
   std::string custom_id;  // where the line has one
   std::string code;       // "invalid_json", "invalid_url", ...: OpenAI's words

@@ -54,7 +54,7 @@ int code_of(ErrorCode code) {
   return CARAT_INTERNAL_ERROR;
 }
 
-// There is always something to return, even where there is no memory for it.
+// Returns a fixed text when there is not enough memory for the error's own.
 carat_error kNoMemory{CARAT_NO_MEMORY, "out of memory"};
 
 void report(carat_error** error, int code, const char* text) noexcept {

@@ -139,7 +139,7 @@ EmbeddedEngine::~EmbeddedEngine() {
   try {
     service_->refuse_new({.refusal = server::Refusal::kDraining, .message = "the engine was closed"});
   } catch (const std::bad_alloc&) {
-    // Nobody may ask it for anything new now; there is no memory for saying so to who does.
+    // The engine takes no new requests, and there is not enough memory for an error that says so.
   }
   service_->finish(0.0);
 }

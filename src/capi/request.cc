@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kStreamBytes = size_t{256} << 10;
 constexpr std::string_view kData = "data: ";
 
-// What is told where there is no memory to say more.
+// The event a reader gets when there is not enough memory to describe what happened.
 constexpr const char* kBrokenOff =
     R"({"error":{"message":"out of memory while the answer was delivered","type":"server_error","param":null,"code":null}})";
 
@@ -56,7 +56,7 @@ void RequestEvents::pump() noexcept {
   } while (pumps_.fetch_sub(done) != done);
 }
 
-// There is no memory for an event: it must not be missing in silence.
+// An event could not be stored for want of memory: the reader is told that one is missing.
 void RequestEvents::give_up() noexcept {
   {
     const std::lock_guard lock(mutex_);
